@@ -1,0 +1,39 @@
+"""The rule repositories that BUILD files load from, for every Bazel that Moet supports.
+
+Debian 12's Bazel 4 ships no rule repositories, so stand-ins re-export the native rules.
+Debian's Bazel 7 packages the real ones under /usr/share/bazel, and refuses the stand-ins.
+"""
+
+_STAND_INS = ["rules_cc", "rules_java", "rules_python", "rules_shell"]
+
+_DEBIAN_BAZEL_7 = {
+    "bazel_features": "/usr/share/bazel/tools/features",
+    "bazel_skylib": "/usr/share/bazel/tools/skylib",
+    "platforms": "/usr/share/bazel/tools/platforms",
+    "rules_cc": "/usr/share/bazel/rules/cc",
+    "rules_java": "/usr/share/bazel/rules/java",
+    "rules_license": "/usr/share/bazel/rules/license",
+    "rules_proto": "/usr/share/bazel/rules/proto",
+    "rules_python": "/usr/share/bazel/rules/python",
+    "rules_shell": "/usr/share/bazel/rules/shell",
+}
+
+def bazel_compat_repositories():
+    """Declares rules_cc, rules_java, rules_python, rules_shell and remote_coverage_tools.
+
+    Takes the real repositories under Bazel 5 and newer (where Debian packages them) and the
+    stand-ins of this folder otherwise.
+    """
+    version = native.bazel_version
+    if version and int(version.split(".")[0]) >= 5:
+        for name, path in _DEBIAN_BAZEL_7.items():
+            native.local_repository(name = name, path = path)
+    else:
+        for name in _STAND_INS:
+            native.local_repository(name = name, path = "third_party/bazel_compat/" + name)
+
+    # Every test rule wants this repository, also where coverage is never run.
+    native.local_repository(
+        name = "remote_coverage_tools",
+        path = "third_party/bazel_compat/remote_coverage_tools",
+    )
