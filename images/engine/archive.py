@@ -9,7 +9,6 @@ import json
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from images.engine.layout import REF_NAME, Blob, Image
 from images.engine.reference import Reference
@@ -66,8 +65,8 @@ def build(image: Image, reference: Reference, skip: int) -> Archive:
         ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
         ("index.json", json.dumps(index).encode()),
         ("manifest.json", json.dumps(docker).encode()),
-        (_path(image.config), Path(image.config.path).read_bytes()),
-        (_path(image.manifest), Path(image.manifest.path).read_bytes()),
+        (_path(image.config), image.config.path.read_bytes()),
+        (_path(image.manifest), image.manifest.path.read_bytes()),
     )
     unique = dict.fromkeys(layer.blob for layer in image.layers[skip:])
     return Archive(documents, tuple(unique))

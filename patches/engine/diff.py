@@ -125,7 +125,9 @@ def _label(line: bytes, start: bytes, at: int) -> str:
     except UnicodeDecodeError:
         raise PatchError(f"line {at + 1}: a path must be plain ASCII: {show(line)!r}") from None
     if "\t" in text or text.endswith(" "):
-        raise PatchError(f"line {at + 1}: a timestamp or blank follows the path: the patch would not be reproducible")
+        raise PatchError(
+            f"line {at + 1}: a timestamp or blank follows the path: the patch would not be reproducible"
+        )
     return text
 
 
@@ -143,7 +145,7 @@ def _parse_hunk(lines: list[bytes], at: int, earlier: list[Hunk], created: bool)
     if not match:
         raise PatchError(f"line {head}: malformed hunk head: {show(lines[at])!r}")
     old_start, new_start = int(match[1]), int(match[3])
-    old_count, new_count = (int(match[group] or 1) if match[group] != b"0" else 0 for group in (2, 4))
+    old_count, new_count = int(match[2] or 1), int(match[4] or 1)
     before: list[bytes] = []
     after: list[bytes] = []
     at += 1
@@ -156,7 +158,7 @@ def _parse_hunk(lines: list[bytes], at: int, earlier: list[Hunk], created: bool)
             f"line {head}: hunk says {old_count} old and {new_count} new lines, "
             f"but holds {len(before)} and {len(after)}: regenerate it"
         )
-    if at < len(lines) and lines[at][:1] in (b" ", b"+") and not lines[at].startswith(b"+++ "):
+    if at < len(lines) and lines[at][:1] in (b" ", b"+"):
         raise PatchError(f"line {at + 1}: more lines than the hunk head on line {head} counts: regenerate it")
     hunk = Hunk(old_start, tuple(before), tuple(after), head)
     _check_place(hunk, new_start, earlier, created)
@@ -165,7 +167,9 @@ def _parse_hunk(lines: list[bytes], at: int, earlier: list[Hunk], created: bool)
 
 def _take_line(lines: list[bytes], at: int, head: int, before: list[bytes], after: list[bytes]) -> int:
     if at == len(lines):
-        raise PatchError(f"line {head}: the patch ends inside this hunk: its counts are wrong or it was cut off")
+        raise PatchError(
+            f"line {head}: the patch ends inside this hunk: its counts are wrong or it was cut off"
+        )
     mark, content = lines[at][:1], lines[at][1:]
     if not lines[at].endswith(b"\n"):
         raise PatchError(f"line {at + 1}: the patch file itself does not end in a newline: it was cut off")
@@ -187,7 +191,9 @@ def _check_place(hunk: Hunk, new_start: int, earlier: list[Hunk], created: bool)
         if hunk.start or hunk.before:
             raise PatchError(f"line {hunk.line}: a new file's hunk begins with '@@ -0,0 +1'")
     elif not hunk.before:
-        raise PatchError(f"line {hunk.line}: no context line: its place cannot be checked; use three lines of context")
+        raise PatchError(
+            f"line {hunk.line}: no context line: its place cannot be checked; use three lines of context"
+        )
     if hunk.before == hunk.after:
         raise PatchError(f"line {hunk.line}: hunk changes nothing")
     if any(not line.endswith(b"\n") for side in (hunk.before, hunk.after) for line in side[:-1]):

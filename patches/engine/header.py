@@ -96,7 +96,9 @@ def _fields(lines: list[str]) -> tuple[dict[str, str], list[str]]:
             else:
                 values[name] = current
         elif line.strip():
-            faults.append(f"line {number}: expected 'Field: value' or a line that begins with a space: {line!r}")
+            faults.append(
+                f"line {number}: expected 'Field: value' or a line that begins with a space: {line!r}"
+            )
         else:
             current = None
     return {name: "\n".join(parts).strip() for name, parts in values.items()}, faults

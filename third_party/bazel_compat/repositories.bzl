@@ -24,8 +24,10 @@ def bazel_compat_repositories():
     Takes the real repositories under Bazel 5 and newer (where Debian packages them) and the
     stand-ins of this folder otherwise.
     """
-    version = native.bazel_version
-    if version and int(version.split(".")[0]) >= 5:
+    major = native.bazel_version.split(".")[0]
+
+    # Debian's Bazel 4 does not know its own version.
+    if major.isdigit() and int(major) >= 5:
         for name, path in _DEBIAN_BAZEL_7.items():
             native.local_repository(name = name, path = path)
     else:

@@ -1,0 +1,163 @@
+"""Engines and a registry of a test's own: started, waited for, stopped, and nothing of them left.
+
+They need root and Debian's docker.io, podman, runc, skopeo and docker-registry; a missing one fails the test with a line that names it.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import docker
+import requests
+from docker.errors import DockerException
+
+from tests.engine import scratch
+
+_START_SECONDS = 60
+_T = TypeVar("_T")
+# Bazel gives tests a PATH without the folders where engines and their helpers lie.
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+
+class EngineUnavailable(Exception):
+    """A test cannot have its engine here; the message says what to install or change."""
+
+
+@dataclass(frozen=True)
+class Dockerd:
+    """A running private dockerd: its address, a client of it, and where its data lies."""
+
+    host: str
+    client: docker.DockerClient
+    data: Path
+    runtime: Path
+
+
+@dataclass(frozen=True)
+class Podman:
+    """A podman with storage of its own: the environment that selects it, and where its data lies."""
+
+    environment: dict[str, str]
+    data: Path
+
+    def __call__(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        """Run `podman ARGUMENTS` and return its outcome."""
+        environment = {**os.environ, "PATH": _PATH, **self.environment}
+        return subprocess.run(["podman", *arguments], env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@contextmanager
+def private_dockerd(data_root: Path | None = None) -> Iterator[Dockerd]:
+    """A dockerd without networks on a socket of its own, with an empty data root (or `data_root`, which is left to its owner).
+
+    Raises:
+        EngineUnavailable: no root, no dockerd, or it did not start; the message ends with its log.
+    """
+    _need("dockerd", "docker.io")
+    with scratch.folder() as runtime, scratch.folder(scratch.roomy()) as own:
+        data = data_root or own / "data"
+        host = f"unix://{runtime}/docker.sock"
+        log = runtime / "log"
+        command = ["dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
+        command += ["--storage-driver=overlay2", f"--data-root={data}", f"--exec-root={runtime}/exec"]
+        command += [f"--host={host}", f"--pidfile={runtime}/pid", f"--config-file={runtime}/daemon.json"]
+        (runtime / "daemon.json").write_text("{}")
+        (runtime / "tmp").mkdir()
+        with scratch.process(command, log, {"PATH": _PATH}) as running:
+            client = _wait("dockerd", lambda: docker.DockerClient(base_url=host, timeout=1800), running, log)
+            try:
+                yield Dockerd(host, client, data, runtime)
+                for container in client.containers.list(all=True):
+                    container.remove(force=True)
+            finally:
+                client.close()
+        scratch.unmount_below(data)
+
+
+@contextmanager
+def private_podman() -> Iterator[Podman]:
+    """A podman whose storage, state and settings lie in folders of its own.
+
+    Raises:
+        EngineUnavailable: no root, no podman or no runc.
+    """
+    _need("podman", "podman")
+    _need("runc", "runc")
+    with scratch.folder() as runtime, scratch.folder(scratch.roomy()) as data:
+        (runtime / "storage.conf").write_text(
+            f'[storage]\ndriver = "overlay"\ngraphroot = "{data}/graph"\nrunroot = "{runtime}/run"\n'
+        )
+        # crun fails under hybrid cgroups and the default limits exceed a container host's own.
+        (runtime / "containers.conf").write_text(
+            '[containers]\nnetns = "none"\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n'
+            '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
+            f'tmp_dir = "{runtime}/tmp"\nstatic_dir = "{data}/static"\nvolume_path = "{data}/volumes"\n'
+        )
+        podman = Podman(
+            {
+                "CONTAINERS_STORAGE_CONF": f"{runtime}/storage.conf",
+                "CONTAINERS_CONF": f"{runtime}/containers.conf",
+                "TMPDIR": str(data),
+            },
+            data,
+        )
+        try:
+            yield podman
+        finally:
+            podman("rm", "--all", "--force", "--time", "0")
+
+
+@contextmanager
+def loopback_registry(closed: bool = False) -> Iterator[str]:
+    """A registry on a free loopback port; yields HOST:PORT. `closed` makes it refuse everyone who logs in.
+
+    Raises:
+        EngineUnavailable: no docker-registry, or it did not start; the message ends with its log.
+    """
+    _need("docker-registry", "docker-registry")
+    with scratch.folder(scratch.roomy()) as data:
+        address = f"127.0.0.1:{_free_port()}"
+        config = f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {data}/blobs}}}}\n"
+        config += f"http: {{addr: '{address}'}}\n"
+        if closed:
+            (data / "nobody").touch()
+            config += f"auth: {{htpasswd: {{realm: closed, path: {data}/nobody}}}}\n"
+        (data / "config.yml").write_text(config)
+        log = data / "log"
+        with scratch.process(["docker-registry", "serve", str(data / "config.yml")], log) as running:
+            session = requests.Session()
+            session.trust_env = False
+            _wait("docker-registry", lambda: session.get(f"http://{address}/v2/", timeout=5), running, log)
+            yield address
+
+
+def _need(program: str, package: str) -> None:
+    if os.geteuid():
+        raise EngineUnavailable(f"{program} of a test's own needs root; run the tests as root")
+    if not shutil.which(program, path=_PATH):
+        raise EngineUnavailable(f"{program} is not installed; apt-get install {package}")
+
+
+def _wait(name: str, ask: Callable[[], _T], running: subprocess.Popen[bytes], log: Path) -> _T:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            return ask()
+        except (DockerException, OSError):
+            if running.poll() is not None or time.monotonic() > deadline:
+                tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
+                raise EngineUnavailable(f"{name} did not start: {tail}") from None
+            time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,23 @@
+"""Every Debian package that Moet ships, as repositories."""
+
+load(":bookworm.lock.bzl", "BOOKWORM")
+load(":fetch.bzl", "deb_file")
+
+def deb_repository(package):
+    """Returns the repository name of one locked package, e.g. deb_libstdcxx6 for libstdc++6."""
+    return "deb_" + package.replace("+", "x").replace("-", "_").replace(".", "_")
+
+def deb_labels():
+    """Returns the labels of all locked packages."""
+    return ["@%s//:deb" % deb_repository(package) for package in BOOKWORM]
+
+def debian_repositories():
+    """Declares `@deb_<name>//:deb` for each locked package; nothing is fetched until a target wants it."""
+    for package, pin in BOOKWORM.items():
+        deb_file(
+            name = deb_repository(package),
+            file = pin["file"],
+            package = package,
+            sha256 = pin["sha256"],
+            version = pin["version"],
+        )
