@@ -124,7 +124,7 @@ class LayerWriter:
             return self.file(path, data.read(size), None, mode, uid, gid)
         self._parents(path)
         reader = _HashingReader(data)
-        self._tar.addfile(self._info(path, tarfile.REGTYPE, mode, uid, gid, size), reader)  # type: ignore[arg-type]
+        self._tar.addfile(self._info(path, tarfile.REGTYPE, mode, uid, gid, size), reader)
         digest = reader.hash.hexdigest()
         self.entries[path] = Entry(path, "f", mode, size, digest, self.owner)
         return digest

@@ -76,7 +76,8 @@ def test_order_and_folder_do_not_matter(tmp_path: Path, tool: Path) -> None:
         for source, dest in zip(wheels, moved, strict=True):
             dest.write_bytes(source.read_bytes())
         assert build(folder, moved) == 0
-        results.append([(folder / f"t{end}").read_bytes() for end in (".tar.gz", ".json", ".files.json", ".records.json")])
+        endings = (".tar.gz", ".json", ".files.json", ".records.json")
+        results.append([(folder / f"t{ending}").read_bytes() for ending in endings])
     assert results[0] == results[1]
 
 

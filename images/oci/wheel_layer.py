@@ -10,6 +10,7 @@ import base64
 import fnmatch
 import hashlib
 import json
+import os
 import posixpath
 import sys
 import warnings
@@ -59,8 +60,11 @@ class LayerDestination(WheelDestination):
         file_name, data = Script(name, module, attr, section).generate(PYTHON, "posix")
         return self._write(Scheme("scripts"), file_name, data, 0o755)
 
-    def write_file(self, scheme: Scheme, path: str, stream: BinaryIO, is_executable: bool) -> RecordEntry:
+    def write_file(
+        self, scheme: Scheme, path: str | os.PathLike[str], stream: BinaryIO, is_executable: bool
+    ) -> RecordEntry:
         """Writes one file of the wheel; scripts get the image's interpreter."""
+        path = os.fspath(path)
         if scheme == "scripts":
             with fix_shebang(stream, PYTHON) as fixed:
                 return self._write(scheme, path, fixed.read(), 0o755)
@@ -101,7 +105,7 @@ def write(out: layer.LayerWriter, wheels: Iterable[Path], drop: Collection[str])
     meets no file raises LayerError: it would hide what it was for.
     """
     dropped: set[str] = set()
-    records = {}
+    records: dict[str, str] = {}
     for wheel in sorted(wheels, key=lambda w: w.name):
         # installer leaves out what pip never installs, byte code among it, and warns of each file.
         with WheelFile.open(wheel) as source, warnings.catch_warnings():

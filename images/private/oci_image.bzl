@@ -1,6 +1,6 @@
 """oci_image: layers and a configuration to an OCI image layout."""
 
-load(":layer_info.bzl", "LayerInfo", "layer_prefix", "layer_outputs")
+load(":layer_info.bzl", "LayerInfo", "layer_outputs", "layer_prefix")
 
 ImageInfo = provider(
     doc = "A built image.",

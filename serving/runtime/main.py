@@ -12,9 +12,13 @@ A model in the working folder that is named like a verb is given as ./NAME. A sh
 --entrypoint bash. The server and COMMAND run with PYTHONSAFEPATH=1: the working folder is not searched for
 modules.
 
-Exit status: 0 attested or printed; 2 wrong usage, or a switch that is no number; 3 the image differs from its manifest; 4 nothing to attest
-against: manifest or MOET_MANIFEST_SHA256 missing or unreadable; 126 the command cannot be run; 127 it was not
-found. After `serve` and `exec` it is the command's own.
+Exit status, but for what `serve` and `exec` become:
+  0    attested, or printed
+  2    wrong usage, or a switch that is set to something else than a number
+  3    the image differs from its manifest
+  4    nothing to attest against: the manifest or MOET_MANIFEST_SHA256 is missing or malformed
+  126  the command cannot be run
+  127  the command was not found
 """
 
 import argparse

@@ -55,7 +55,7 @@ def _read(root: str, record: str, site: str) -> dict[str, str]:
 def _content(digest: str, size: str) -> str:
     algorithm, _, value = digest.partition("=")
     try:
-        raw = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
+        raw = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_", validate=True)
         count = int(size)
     except (binascii.Error, ValueError):
         raise ValueError(f"a malformed entry: {digest},{size}") from None

@@ -1,7 +1,7 @@
 """Every Debian package that Moet ships, as repositories."""
 
 load(":bookworm.lock.bzl", "BOOKWORM")
-load(":fetch.bzl", "deb_file")
+load(":fetch.bzl", "apt_index", "deb_file")
 
 def deb_repository(package):
     """Returns the repository name of one locked package, e.g. deb_libstdcxx6 for libstdc++6."""
@@ -13,6 +13,7 @@ def deb_labels():
 
 def debian_repositories():
     """Declares `@deb_<name>//:deb` for each locked package; nothing is fetched until a target wants it."""
+    apt_index(name = "debian_apt_index")
     for package, pin in BOOKWORM.items():
         deb_file(
             name = deb_repository(package),

@@ -28,8 +28,8 @@ def between(before: dict[str, Entry], after: dict[str, Entry]) -> list[Change]:
         if old != new:
             changes.append(Change(
                 name,
-                old and old.version,
-                new and new.version,
+                old.version if old else None,
+                new.version if new else None,
                 old.size if old else 0,
                 new.size if new else 0,
             ))

