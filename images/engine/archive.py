@@ -1,7 +1,7 @@
 """The tar that both generations of engines load: an OCI layout with Docker's manifest.json beside it.
 
-Docker 20.10 refuses a pure OCI layout and reads manifest.json; newer engines read either. Layers that the engine already has may be
-left out of the tar.
+Docker 20.10 refuses a pure OCI layout and reads manifest.json; newer engines read either. Layers that the
+engine already has may be left out of the tar.
 """
 
 import io

@@ -45,9 +45,10 @@ class DockerEngine:
             self._info = self._client.info()
         except (docker.errors.DockerException, *_BROKEN) as error:
             raise EngineError(f"no engine answers at {self.host} ({_reason(error)})") from error
+        driver = self._info.get("DriverStatus") or []
         components = {part["Name"] for part in version.get("Components", [])}
         self._podman = "Podman Engine" in components
-        self._containerd = any("io.containerd.snapshotter" in value for _, value in self._info.get("DriverStatus") or [])
+        self._containerd = any("io.containerd.snapshotter" in value for _, value in driver)
         self.name = f"{'podman' if self._podman else 'docker'} {version['Version']}"
 
     def close(self) -> None:
@@ -57,8 +58,8 @@ class DockerEngine:
     def load(self, image: Image, reference: Reference, progress: Progress) -> LoadResult:
         """Load `image` and point `reference` at it.
 
-        The engine's classic store knows layers by their chain (a layer and all below it), so the layers that it lacks are those after
-        the longest run shared with one of its images. Other stores are sent everything.
+        The engine's classic store knows layers by their chain (a layer and all below it), so the layers that it
+        lacks are those after the longest run shared with one of its images. Other stores are sent everything.
 
         Raises:
             EngineError: the engine refused, ran out of space, or holds another image than the layout's afterwards.
@@ -70,14 +71,15 @@ class DockerEngine:
             skipped = self._shared(image)
             try:
                 sent = self._send(archive.build(image, reference, skipped), progress)
-            except _LayersGone:
+            except _LayersGoneError:
                 skipped = 0
                 sent = self._send(archive.build(image, reference, skipped), progress)
         if self._id(str(reference)) != expected and self._id(expected) == expected:
             self._api.tag(expected, reference.repository, reference.tag, force=True)
         found = self._id(str(reference))
         if found != expected:
-            raise EngineError(f"{self.name} holds {found or 'no image'} as {reference}; {expected} was loaded; remove that tag and load again")
+            held = f"{self.name} holds {found or 'no image'} as {reference}"
+            raise EngineError(f"{held}; {expected} was loaded; remove that tag and load again")
         return LoadResult(
             engine=self.name,
             reference=str(reference),
@@ -125,9 +127,10 @@ class DockerEngine:
     def _refused(self, message: str) -> None:
         root = self._info.get("DockerRootDir", "the engine's data root")
         if _NO_SPACE in message:
-            raise EngineError(f"{self.name} has no space left under {root}; free some there and load again (nothing was kept)")
+            full = f"{self.name} has no space left under {root}"
+            raise EngineError(f"{full}; free some there and load again (nothing was kept)")
         if "no such file or directory" in message and "blobs/sha256" in message:
-            raise _LayersGone
+            raise _LayersGoneError
         raise EngineError(f"{self.name} did not take the image: {' '.join(message.split())}")
 
 
@@ -150,7 +153,7 @@ class _Unpacking:
         self._done = detail["current"]
 
 
-class _LayersGone(Exception):
+class _LayersGoneError(Exception):
     """A layer that the tar left out is no longer in the engine."""
 
 

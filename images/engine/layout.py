@@ -58,7 +58,8 @@ def read(directory: Path, name: str | None = None) -> Image:
     if ":" in str(directory):
         raise EngineError(f"{directory}: engines read ':' as the end of a layout's path; move it to a path without one")
     if not (directory / "oci-layout").is_file():
-        raise EngineError(f"{directory} is not an OCI image layout (no file oci-layout); build one with: bazel build //images:LINE")
+        missing = f"{directory} is not an OCI image layout (no file oci-layout)"
+        raise EngineError(f"{missing}; build one with: bazel build //images:LINE")
     entry = _choose(directory, _json(directory / "index.json"), name)
     manifest = _blob(directory, entry, hashed=True)
     document = _json(manifest.path)
@@ -66,7 +67,8 @@ def read(directory: Path, name: str | None = None) -> Image:
     diff_ids = _json(config.path)["rootfs"]["diff_ids"]
     blobs = [_blob(directory, layer, hashed=False) for layer in document["layers"]]
     if len(diff_ids) != len(blobs):
-        raise EngineError(f"{directory}: the manifest has {len(blobs)} layers, the config {len(diff_ids)}; build the layout again")
+        counts = f"the manifest has {len(blobs)} layers, the config {len(diff_ids)}"
+        raise EngineError(f"{directory}: {counts}; build the layout again")
     layers = tuple(Layer(blob, diff_id) for blob, diff_id in zip(blobs, diff_ids, strict=True))
     return Image(directory, entry.get("annotations", {}).get(REF_NAME), manifest, config, layers)
 

@@ -47,7 +47,9 @@ def open_engine(kind: str | None, host: str | None) -> DockerEngine | PodmanEngi
         EngineError: none can be used; the message says what was tried.
     """
     if kind == "podman" and host:
-        raise EngineError("--host is for --engine docker (podman's service answers there too); podman itself takes none")
+        raise EngineError(
+            "--host is for --engine docker (podman's service answers there too), podman itself takes none"
+        )
     tried: list[str] = []
     if kind != "podman":
         try:
@@ -59,7 +61,9 @@ def open_engine(kind: str | None, host: str | None) -> DockerEngine | PodmanEngi
             return PodmanEngine()
         except EngineError as error:
             tried.append(str(error))
-    advice = "start Docker or install podman (Debian: apt-get install podman), or name a socket with --host unix:///PATH"
+    advice = (
+        "start Docker or install podman (Debian: apt-get install podman), or name a socket with --host unix:///PATH"
+    )
     raise EngineError(f"{'; '.join(tried)}; {advice}")
 
 
@@ -70,11 +74,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ref", required=True, help="the image's name in the layout, NAME:TAG")
     parser.add_argument("--name", help="the name it gets in the engine (default: --ref)")
     parser.add_argument("--engine", choices=("docker", "podman"), help="default: Docker where it answers, else podman")
-    parser.add_argument("--host", help="Docker's address, unix:///PATH or tcp://HOST:PORT (default: DOCKER_HOST, the current context)")
+    parser.add_argument(
+        "--host", help="Docker's address, unix:///PATH or tcp://HOST:PORT (default: DOCKER_HOST, else the context)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options = parser.parse_args(arguments)
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    bar = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), *bar)
     start = time.monotonic()
     try:
         name = reference.parse(options.name or options.ref)

@@ -54,7 +54,8 @@ class PodmanEngine:
         _check(_podman("tag", identifier, str(reference)))
         found = _id(str(reference))
         if found != image.config.digest:
-            raise EngineError(f"{self.name} holds {found or 'no image'} as {reference}; {image.config.digest} was loaded; load again")
+            held = f"{self.name} holds {found or 'no image'} as {reference}"
+            raise EngineError(f"{held}; {image.config.digest} was loaded; load again")
         return LoadResult(
             engine=self.name,
             reference=str(reference),

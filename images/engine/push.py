@@ -20,8 +20,8 @@ from images.engine.reference import Reference
 _ADVICE = {
     "unauthorized": "log in first: skopeo login REGISTRY, or name a file of credentials with --authfile",
     "denied": "log in first: skopeo login REGISTRY, or ask for the right to write there",
-    "gave HTTP response to HTTPS client": "the registry speaks plain HTTP: pass --plain-http if you trust the way there",
-    "certificate": "the registry's certificate is not trusted: install its CA, or pass --plain-http to skip the check",
+    "gave HTTP response to HTTPS client": "it speaks plain HTTP: pass --plain-http if you trust the way there",
+    "certificate": "the registry's certificate is not trusted: install its CA, or skip the check with --plain-http",
     "connection refused": "nothing listens there: check the host and the port",
     "no such host": "the host is unknown: check its name",
     "no space left on device": "the registry's disk is full",
@@ -40,12 +40,13 @@ def push(image: Image, target: Reference, plain_http: bool, authfile: Path | Non
     tls = str(not plain_http).lower()
     # The layout is our own build: a policy on who signed what we fetch does not concern it.
     base = ["skopeo", "--insecure-policy"]
-    copy = [*base, "copy", "--quiet", "--preserve-digests", f"--dest-tls-verify={tls}", *auth, image.source, f"docker://{target}"]
-    _run(copy, target)
+    copy = [*base, "copy", "--quiet", "--preserve-digests", f"--dest-tls-verify={tls}", *auth]
+    _run([*copy, image.source, f"docker://{target}"], target)
     found = _run([*base, "inspect", "--raw", f"--tls-verify={tls}", *auth, f"docker://{target}"], target)
     digest = f"sha256:{sha256(found).hexdigest()}"
     if digest != image.manifest.digest:
-        raise EngineError(f"{target} holds {digest}, {image.manifest.digest} was pushed; someone else wrote the tag, push again")
+        held = f"{target} holds {digest}, {image.manifest.digest} was pushed"
+        raise EngineError(f"{held}; someone else wrote the tag, push again")
     return digest
 
 
@@ -54,8 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="push", description=__doc__)
     parser.add_argument("--layout", type=Path, required=True, help="directory of the OCI image layout")
     parser.add_argument("--ref", required=True, help="the image's name in the layout, NAME:TAG")
-    parser.add_argument("--plain-http", action="store_true", help="allow plain HTTP and certificates that do not verify")
-    parser.add_argument("--tls-verify", choices=("true", "false"), default="true", help="false is the same as --plain-http")
+    parser.add_argument(
+        "--plain-http", action="store_true", help="allow plain HTTP and certificates that do not verify"
+    )
+    parser.add_argument(
+        "--tls-verify", choices=("true", "false"), default="true", help="false is the same as --plain-http"
+    )
     parser.add_argument("--authfile", type=Path, help="credentials, as skopeo login and podman login write them")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("target", metavar="REF", help="where to: REGISTRY/NAME:TAG")
@@ -74,7 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     seconds = round(time.monotonic() - start, 3)
     if options.json:
-        print(json.dumps({"reference": str(target), "manifest_digest": digest, "layers": len(image.layers), "seconds": seconds}))
+        result = {"reference": str(target), "manifest_digest": digest, "layers": len(image.layers), "seconds": seconds}
+        print(json.dumps(result))
     else:
         print(f"{target}@{digest}\n{len(image.layers)} layers in {seconds:.1f} s")
     return 0

@@ -1,4 +1,4 @@
-"""Image references: the grammar of the OCI distribution specification, and one clear line for whatever does not fit it."""
+"""Image references: the grammar of the OCI distribution specification, and one clear line for what does not fit it."""
 
 import re
 from dataclasses import dataclass
@@ -31,7 +31,8 @@ class Reference:
 def parse(text: str) -> Reference:
     """Parse `[registry/]name:tag`.
 
-    The first component is a registry when it holds a dot, a colon or brackets, or is `localhost`, as every engine has it.
+    As every engine has it, the first component is a registry when it holds a dot, a colon or brackets, or is
+    `localhost`.
 
     Raises:
         EngineError: a character that OCI forbids, no tag, or a digest in place of a tag.
@@ -46,13 +47,13 @@ def parse(text: str) -> Reference:
         raise EngineError(f"{text!r}: {registry!r} is not a registry; expected HOST or HOST:PORT")
     if not name or not _NAME.fullmatch(name):
         raise EngineError(
-            f"{text!r}: {name!r} is not an image name; OCI allows lower-case letters, digits and single . _ - between them,"
-            " with / between components"
+            f"{text!r}: {name!r} is not an image name; OCI allows lower-case letters and digits, single . _ - between"
+            " them and / between components"
         )
     if not colon:
         raise EngineError(f"{text!r} has no tag; write {text}:TAG, for example {text}:vllm0.33.0-r1")
     if not _TAG.fullmatch(tag):
         raise EngineError(
-            f"{text!r}: {tag!r} is not a tag; OCI allows up to 128 letters, digits, . _ - and a letter, digit or _ first"
+            f"{text!r}: {tag!r} is not a tag; OCI allows up to 128 letters, digits, . _ - and no . or - first"
         )
     return Reference(registry, name, tag)

@@ -34,8 +34,9 @@ class LoadResult:
 
     def lines(self, seconds: float) -> list[str]:
         """The result in words, one fact a line."""
-        sent = f"{self.bytes_sent / 1e6:,.1f} MB in {seconds:.1f} s, {self.layers_sent} layers sent, {self.layers_skipped} already there"
-        lines = [f"{self.reference} is in {self.engine}: {sent}", f"image id {self.image_id}"]
+        sent = f"{self.bytes_sent / 1e6:,.1f} MB in {seconds:.1f} s"
+        layers = f"{self.layers_sent} layers sent, {self.layers_skipped} already there"
+        lines = [f"{self.reference} is in {self.engine}: {sent}, {layers}", f"image id {self.image_id}"]
         if self.replaced:
             lines.append(f"the tag moved: it pointed at {self.replaced}, which stays in the engine without it")
         return lines

@@ -57,7 +57,9 @@ def test_known_layers_are_not_sent(engine: Dockerd, tmp_path: Path, capsys: pyte
     assert engine.client.images.get("line:r2").id == second["image_id"] != first["image_id"]
 
 
-def test_a_layer_above_another_base_is_sent(engine: Dockerd, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_layer_above_another_base_is_sent(
+    engine: Dockerd, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The engine has the layer's bytes, but as part of another chain, which it cannot take apart."""
     _load(capsys, engine, make_layout(tmp_path / "1", "line:r1", [{"below": b"1"}, _BASE]))
     second = _load(capsys, engine, make_layout(tmp_path / "2", "line:r2", [{"below": b"2"}, _BASE]))
@@ -115,10 +117,16 @@ def test_no_engine_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert load.main(["--layout", str(directory), "--ref", "line:r1"]) == 1
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    for words in (f"no engine answers at unix://{tmp_path}/none.sock", "no podman on PATH", "start Docker or install podman"):
+    for words in (
+        f"no engine answers at unix://{tmp_path}/none.sock",
+        "no podman on PATH",
+        "start Docker or install podman",
+    ):
         assert words in message
 
 
 def _used(disk: Path) -> int:
-    done = subprocess.run(["df", "--block-size=1", "--output=used", str(disk)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["df", "--block-size=1", "--output=used", str(disk)], capture_output=True, text=True, check=True
+    )
     return int(done.stdout.split()[-1])

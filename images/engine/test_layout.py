@@ -31,7 +31,9 @@ def test_the_image_and_its_layers(directory: Path) -> None:
 def test_a_name_chooses_among_several(directory: Path) -> None:
     _add_entry(directory, "two:r1")
     assert layout.read(directory, "two:r1").ref_name == "two:r1"
-    with pytest.raises(EngineError, match="cannot tell which image is meant by 'three:r1'; the layout has: one:r1, two:r1"):
+    with pytest.raises(
+        EngineError, match="cannot tell which image is meant by 'three:r1'; the layout has: one:r1, two:r1"
+    ):
         layout.read(directory, "three:r1")
 
 

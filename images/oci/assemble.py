@@ -61,7 +61,8 @@ def collisions(parts: Iterable[Part], replaces: dict[str, str]) -> list[str]:
         allowed = replaces.get(part.descriptor.name)
         for entry in part.entries:
             other = seen.get(entry.path)
-            if other is not None and (entry.type, entry.content) != (other.type, other.content) and other.owner != allowed:
+            same = other is None or (entry.type, entry.content) == (other.type, other.content)
+            if other is not None and not same and other.owner != allowed:
                 lines.append(f"/{entry.path}: {other.owner} and {entry.owner} install different bytes")
             seen[entry.path] = entry
     return lines

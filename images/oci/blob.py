@@ -4,15 +4,27 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 XATTR = "user.moet.sha256"
+
+
+class Sink(Protocol):
+    """What bytes can be written to."""
+
+    def write(self, data: bytes, /) -> int:
+        """Takes `data` and returns its length."""
+        ...
+
+    def flush(self) -> None:
+        """Passes on what was kept back."""
+        ...
 
 
 class HashingSink:
     """A binary sink that passes bytes on and keeps their SHA-256 and count."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: Sink) -> None:
         self._out = out
         self._hash = hashlib.sha256()
         self.size = 0

@@ -69,7 +69,9 @@ class LayerWriter:
         self._mtime = mtime
         self._raw = path.open("wb")
         self._packed = blob.HashingSink(self._raw)
-        self._gzip = igzip.IGzipFile(filename="", mode="wb", compresslevel=1, fileobj=self._packed, mtime=0)
+        self._gzip = igzip.IGzipFile(  # type: ignore[no-untyped-call]
+            filename="", mode="wb", compresslevel=1, fileobj=self._packed, mtime=0
+        )
         self._bare = blob.HashingSink(self._gzip)
         self._tar = tarfile.open(  # noqa: SIM115 - closed in close()
             fileobj=self._bare,  # type: ignore[call-overload]
@@ -81,7 +83,9 @@ class LayerWriter:
     def __enter__(self) -> "LayerWriter":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             for part in (self._tar, self._gzip, self._raw):
                 with contextlib.suppress(OSError):
@@ -94,7 +98,7 @@ class LayerWriter:
         known = self.entries.get(path)
         if known is not None:
             if known.type != "d":
-                raise LayerError(f"/{path}: {self.owner or 'this layer'} has a directory where {known.owner} has a file")
+                raise LayerError(f"/{path}: {self.owner or 'this layer'} has a directory, {known.owner} has a file")
             return
         self._parents(path)
         self._add(Entry(path, "d", mode, 0, "", self.owner), tarfile.DIRTYPE, uid, gid)

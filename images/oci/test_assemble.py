@@ -27,8 +27,9 @@ def load(layout: Path, digest: str) -> Any:
 
 def test_layout_leads_to_every_blob(tmp_path: Path) -> None:
     parts = [testing.part(tmp_path, "a", {"x": b"1"}, "a-1"), testing.part(tmp_path, "b", {"y": b"2"}, "b-1")]
-    digest = assemble.assemble(tmp_path / "out", SPEC, parts, {"org.opencontainers.image.title": "t", "org.moet.line": "l"})
     layout = tmp_path / "out"
+    labels = {"org.opencontainers.image.title": "t", "org.moet.line": "l"}
+    digest = assemble.assemble(layout, SPEC, parts, labels)
     [entry] = json.loads((layout / "index.json").read_bytes())["manifests"]
     assert entry["digest"] == digest and entry["annotations"]["org.opencontainers.image.ref.name"] == "base1-r1"
     manifest = load(layout, digest)

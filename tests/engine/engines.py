@@ -1,6 +1,7 @@
 """Engines and a registry of a test's own: started, waited for, stopped, and nothing of them left.
 
-They need root and Debian's docker.io, podman, runc, skopeo and docker-registry; a missing one fails the test with a line that names it.
+They need root and Debian's docker.io, podman, runc, skopeo and docker-registry; a missing one fails the test with a
+line that names it.
 """
 
 import os
@@ -26,7 +27,7 @@ _T = TypeVar("_T")
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
-class EngineUnavailable(Exception):
+class EngineUnavailableError(Exception):
     """A test cannot have its engine here; the message says what to install or change."""
 
 
@@ -50,15 +51,19 @@ class Podman:
     def __call__(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run `podman ARGUMENTS` and return its outcome."""
         environment = {**os.environ, "PATH": _PATH, **self.environment}
-        return subprocess.run(["podman", *arguments], env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+        return subprocess.run(
+            ["podman", *arguments], env=environment, capture_output=True, text=True, timeout=timeout, check=False
+        )
 
 
 @contextmanager
 def private_dockerd(data_root: Path | None = None) -> Iterator[Dockerd]:
-    """A dockerd without networks on a socket of its own, with an empty data root (or `data_root`, which is left to its owner).
+    """A dockerd without networks on a socket of its own.
+
+    Its data root is new and is removed at the end; a `data_root` that is given is left to its owner.
 
     Raises:
-        EngineUnavailable: no root, no dockerd, or it did not start; the message ends with its log.
+        EngineUnavailableError: no root, no dockerd, or it did not start; the message ends with its log.
     """
     _need("dockerd", "docker.io")
     with scratch.folder() as runtime, scratch.folder(scratch.roomy()) as own:
@@ -86,7 +91,7 @@ def private_podman() -> Iterator[Podman]:
     """A podman whose storage, state and settings lie in folders of its own.
 
     Raises:
-        EngineUnavailable: no root, no podman or no runc.
+        EngineUnavailableError: no root, no podman or no runc.
     """
     _need("podman", "podman")
     _need("runc", "runc")
@@ -119,7 +124,7 @@ def loopback_registry(closed: bool = False) -> Iterator[str]:
     """A registry on a free loopback port; yields HOST:PORT. `closed` makes it refuse everyone who logs in.
 
     Raises:
-        EngineUnavailable: no docker-registry, or it did not start; the message ends with its log.
+        EngineUnavailableError: no docker-registry, or it did not start; the message ends with its log.
     """
     _need("docker-registry", "docker-registry")
     with scratch.folder(scratch.roomy()) as data:
@@ -140,9 +145,9 @@ def loopback_registry(closed: bool = False) -> Iterator[str]:
 
 def _need(program: str, package: str) -> None:
     if os.geteuid():
-        raise EngineUnavailable(f"{program} of a test's own needs root; run the tests as root")
+        raise EngineUnavailableError(f"{program} of a test's own needs root; run the tests as root")
     if not shutil.which(program, path=_PATH):
-        raise EngineUnavailable(f"{program} is not installed; apt-get install {package}")
+        raise EngineUnavailableError(f"{program} is not installed; apt-get install {package}")
 
 
 def _wait(name: str, ask: Callable[[], _T], running: subprocess.Popen[bytes], log: Path) -> _T:
@@ -153,7 +158,7 @@ def _wait(name: str, ask: Callable[[], _T], running: subprocess.Popen[bytes], lo
         except (DockerException, OSError):
             if running.poll() is not None or time.monotonic() > deadline:
                 tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
-                raise EngineUnavailable(f"{name} did not start: {tail}") from None
+                raise EngineUnavailableError(f"{name} did not start: {tail}") from None
             time.sleep(0.1)
 
 

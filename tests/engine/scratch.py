@@ -45,7 +45,9 @@ def unmount_below(path: Path) -> None:
 
 
 @contextmanager
-def process(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    command: list[str], log: Path, environment: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A service that is stopped at the end, and that the kernel stops should this process be killed."""
     _unwind_on_term()
     with log.open("wb") as output:

@@ -16,7 +16,9 @@ def noise(seed: int, size: int) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-def make_layout(directory: Path, name: str, layers: Sequence[dict[str, bytes]], environment: Sequence[str] = ()) -> Path:
+def make_layout(
+    directory: Path, name: str, layers: Sequence[dict[str, bytes]], environment: Sequence[str] = ()
+) -> Path:
     """Write an OCI layout of one image, `name`, with a layer for each {path: contents}, and return its directory."""
     (directory / "blobs" / "sha256").mkdir(parents=True)
     diff_ids, descriptors = [], []

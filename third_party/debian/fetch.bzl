@@ -42,6 +42,8 @@ def _deb_file_impl(ctx):
             allow_fail = True,
         ).success:
             got = ctx.execute(["sha256sum", fetched]).stdout.split(" ")[0]
+            if got == ctx.attr.sha256:
+                fail("%s: fetched, but it could not be copied from %s; is there space on the disk?" % (pin, fetched))
             fail("%s: apt fetched a file with SHA-256 %s, but %s is locked. If the archive changed it, look into why, then `%s`" %
                  (pin, got, ctx.attr.sha256, _REMAKE))
         ctx.delete("apt")

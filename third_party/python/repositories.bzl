@@ -1,5 +1,6 @@
 """Every Python wheel that Moet builds with, tests with or ships, as repositories."""
 
+load("//third_party/vllm:pin.bzl", "VLLM")
 load(":dsv41.lock.bzl", _DSV41 = "WHEELS")
 load(":fetch.bzl", "python_file", "python_library")
 load(":tools.lock.bzl", _TOOLS = "WHEELS")
@@ -13,6 +14,8 @@ def wheel_repository(closure, project):
 
 def python_repositories():
     """Declares `@pypi_tools_<name>//:lib` for tools and `@pypi_<closure>_<name>//:file` for images.
+
+    Also `@pypi_vllm_sdist//:file`, whose tests the wheel does not bring.
 
     Names have `-` and `.` written as `_`. Nothing is fetched until a target wants it.
     """
@@ -36,3 +39,11 @@ def python_repositories():
                 sha256 = pin["sha256"],
                 version = pin["version"],
             )
+    python_file(
+        name = "pypi_vllm_sdist",
+        file = VLLM.sdist.file,
+        lock = "//third_party/python:lock -- dsv41, then see third_party/vllm/pin.bzl",
+        project = VLLM.name,
+        sha256 = VLLM.sdist.sha256,
+        version = VLLM.version,
+    )

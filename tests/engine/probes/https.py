@@ -1,4 +1,7 @@
-"""What the image's own certificates make of TLS servers: the default context refuses a stranger's and takes one whose CA is given."""
+"""What the image's own certificates make of TLS servers.
+
+The default context must refuse a server whose CA it does not know, and take it once that CA is given.
+"""
 
 import datetime
 import json
@@ -22,12 +25,18 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _certificate(subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey) -> bytes:
+def _certificate(
+    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey
+) -> bytes:
     now = datetime.datetime.now(datetime.UTC)
     authority = subject == issuer
-    builder = x509.CertificateBuilder().subject_name(_name(subject)).issuer_name(_name(issuer)).public_key(key.public_key())
+    builder = (
+        x509.CertificateBuilder().subject_name(_name(subject)).issuer_name(_name(issuer)).public_key(key.public_key())
+    )
     builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(hours=1))
+    builder = builder.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(
+        now + datetime.timedelta(hours=1)
+    )
     builder = builder.add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
     names = x509.SubjectAlternativeName([x509.IPAddress(ip_address(_ADDRESS))])
     builder = builder.add_extension(names, critical=False)
@@ -67,10 +76,10 @@ def main() -> None:
     port = listener.getsockname()[1]
     stranger, trusting = ssl.create_default_context(), ssl.create_default_context()
     trusting.load_verify_locations(cadata=ca.decode())
-    roots = [dict(pair[0] for pair in entry["subject"]) for entry in stranger.get_ca_certs()]
+    roots = [x509.load_der_x509_certificate(der) for der in stranger.get_ca_certs(binary_form=True)]
     report = {
         "authorities": len(roots),
-        "names": sorted(root.get("commonName", "") for root in roots),
+        "names": sorted(root.subject.rfc4514_string() for root in roots),
         "stranger": _connect(port, stranger),
         "trusting": _connect(port, trusting),
         "environment": sorted(variable for variable in os.environ if variable.startswith("SSL_CERT")),

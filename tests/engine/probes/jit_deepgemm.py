@@ -1,4 +1,4 @@
-"""Compile the paged MQA logits header that vLLM's DeepGEMM ships, for 128-row pages, with the flags that its JIT passes."""
+"""Compile the paged MQA logits header of vLLM's DeepGEMM, for 128-row pages, with the flags that its JIT passes."""
 
 import importlib.util
 import json
@@ -6,12 +6,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-# next_n, heads, head dim, page rows, 2-D lengths, varlen, Q stages, KV stages, split, TMA threads, math threads, logits.
+# next_n, heads, head dim, page rows, 2-D lengths, varlen, Q stages, KV stages, split, TMA and math threads, logits.
 _SOURCE = """
 #include <deep_gemm/impls/sm120_fp8_paged_mqa_logits.cuh>
 using namespace deep_gemm;
 static void __instantiate_kernel() {
-  auto ptr = reinterpret_cast<void*>(&sm120_fp8_paged_mqa_logits<2, 32, 128, 128, true, false, 3, 3, 128, 128, 256, float>);
+  auto ptr = reinterpret_cast<void*>(
+      &sm120_fp8_paged_mqa_logits<2, 32, 128, 128, true, false, 3, 3, 128, 128, 256, float>);
 }
 """
 _FLAGS = [

@@ -5,7 +5,7 @@ import os
 
 os.environ["FLASHINFER_CUDA_ARCH_LIST"] = "12.0a"
 
-from flashinfer.jit.activation import gen_act_and_mul_module  # noqa: E402
+from flashinfer.jit.activation import gen_act_and_mul_module
 
 
 def main() -> None:

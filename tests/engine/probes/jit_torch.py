@@ -12,7 +12,8 @@ def main() -> None:
         return torch.cat([-value[1:], value[:1]]) * 2
 
     value = torch.arange(8, dtype=torch.float32)
-    print(json.dumps({"equal": torch.equal(torch.compile(rotate)(value), rotate(value)), "cxx": torch._inductor.config.cpp.cxx[1]}))
+    equal = torch.equal(torch.compile(rotate)(value), rotate(value))
+    print(json.dumps({"equal": equal}))
 
 
 main()

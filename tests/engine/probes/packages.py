@@ -1,7 +1,7 @@
 """Whether what pip's and dpkg's records say about the image is true of its files; prints every fault.
 
-RECORD files give a SHA-256 and a size for each path; dpkg's md5sums an MD5. All sizes are compared, and the bytes of every path that two
-packages claim, of the overlaid files (argv[1] is the manifest) and of everything that dpkg lists.
+RECORD files give a SHA-256 and a size for each path; dpkg's md5sums an MD5. All sizes are compared, and the bytes of
+every path that two packages claim, of the overlaid files (argv[1] is the manifest) and of everything dpkg lists.
 """
 
 import base64
@@ -13,6 +13,7 @@ import sys
 from collections import defaultdict
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -25,12 +26,16 @@ def _name(distribution: Distribution) -> str:
     return canonicalize_name(distribution.metadata["Name"])
 
 
+def _hash(path: Path, algorithm: str) -> bytes:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, algorithm).digest()
+
+
 def _sha256(path: Path) -> str:
-    digest = hashlib.file_digest(path.open("rb"), "sha256").digest()
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    return base64.urlsafe_b64encode(_hash(path, "sha256")).decode().rstrip("=")
 
 
-def record_faults(manifest: dict) -> tuple[list[str], int]:
+def record_faults(manifest: dict[str, Any]) -> tuple[list[str], int]:
     """Faults of the RECORD files, and how many rows they have together."""
     faults, rows = [], 0
     claims: dict[Path, dict[str, str]] = defaultdict(dict)
@@ -69,7 +74,8 @@ def requirement_faults() -> tuple[list[str], int]:
             if found is None:
                 faults.append(f"{name} requires {requirement.name}, which is not installed")
             elif not requirement.specifier.contains(found.version, prereleases=True):
-                faults.append(f"{name} requires {requirement.name}{requirement.specifier}, installed is {found.version}")
+                wanted = f"{requirement.name}{requirement.specifier}"
+                faults.append(f"{name} requires {wanted}, installed is {found.version}")
     return faults, checked
 
 
@@ -84,7 +90,7 @@ def debian_faults() -> tuple[list[str], int]:
     for path, owners in sorted(claims.items()):
         if len(set(owners.values())) > 1:
             faults.append(f"{path}: different bytes from {', '.join(sorted(owners))}")
-        elif os.path.isfile(path) and hashlib.file_digest(open(path, "rb"), "md5").hexdigest() not in owners.values():
+        elif Path(path).is_file() and _hash(Path(path), "md5").hex() not in owners.values():
             faults.append(f"{path}: not the bytes of {', '.join(sorted(owners))}")
     return faults, len(claims)
 
