@@ -65,10 +65,11 @@ def line(name, title, description, base, release, closure, sources, groups, drop
       steps: step()s.
 
     Returns:
-      A struct with these fields and `tag`.
+      A struct with these fields, `tag`, and `base_tag` (release 0: the pinned upstream without steps).
     """
     return struct(
         base = base,
+        base_tag = "%s:%s%s-r0" % (name, base.name, base.version),
         closure = closure,
         description = description,
         drop = drop,

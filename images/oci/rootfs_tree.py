@@ -58,7 +58,7 @@ class Globs:
 
 
 class Tree:
-    """Paths (relative to the root) with what lies there; `dropped_setid` lists files that lost setuid or setgid."""
+    """Paths (relative to the root) with what lies there; `dropped_setid` lists what lost setuid or setgid."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -78,8 +78,7 @@ class Tree:
                 " drop one, or name the winner in the policy"
             )
         if member.mode & _SETID and member.kind != "l":
-            if member.kind == "f":
-                self.dropped_setid.append(member.path)
+            self.dropped_setid.append(member.path)
             member = replace(member, mode=member.mode & ~_SETID)
         self.nodes[member.path] = Node(member, owner)
 
@@ -151,7 +150,7 @@ def merge(debs: Iterable[Deb], drop: Globs, keep: Globs, winners: dict[str, str]
             raise TreeError(f"{deb.name}: given twice, as {names[deb.name].path.name} and {deb.path.name}")
         names[deb.name] = deb
         for member in _resolved(deb):
-            if member.path in MERGED:
+            if member.path in MERGED and member.kind == "l":
                 continue
             path = merged(member.path)
             target = merged_target(member.path, member.target) if member.kind == "l" else member.target

@@ -15,7 +15,7 @@ def _oci_image_impl(ctx):
     layout = ctx.actions.declare_directory(ctx.label.name)
     digest = ctx.actions.declare_file(ctx.label.name + ".digest")
     spec = ctx.actions.declare_file(ctx.label.name + ".spec.json")
-    ctx.actions.write(spec, struct(
+    ctx.actions.write(spec, json.encode(struct(
         cmd = ctx.attr.cmd,
         created = ctx.attr.created,
         entrypoint = ctx.attr.entrypoint,
@@ -24,7 +24,7 @@ def _oci_image_impl(ctx):
         replaces = ctx.attr.replaces,
         user = ctx.attr.user,
         workdir = ctx.attr.workdir,
-    ).to_json())
+    )))
     layers = [target[LayerInfo] for target in ctx.attr.layers]
     args = ctx.actions.args()
     args.add("--spec=" + spec.path)

@@ -45,10 +45,17 @@ def errors(states: tuple[StepState, ...]) -> tuple[str, ...]:
 def warnings(manifest: model.Manifest, environment: Mapping[str, str]) -> tuple[str, ...]:
     """One line for each variable that has the switches' prefix and is none of them."""
     known = sorted(switch.name for switch in manifest.switches)
-    lines = []
-    for name in sorted(environment):
-        if name.upper().startswith(model.SWITCH_PREFIX) and name not in known:
-            near = difflib.get_close_matches(name.upper(), known, 3)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known) or 'none'}"
-            lines.append(f"{name} is no switch of this image and does nothing: {hint}")
-    return tuple(lines)
+    return tuple(
+        f"{name} is no switch of this image and does nothing: {_hint(name, known)}"
+        for name in sorted(environment)
+        if name.upper().startswith(model.SWITCH_PREFIX) and name not in known
+    )
+
+
+def _hint(name: str, known: list[str]) -> str:
+    # Without the prefix, which all share and which would make any two alike.
+    rest = {switch.removeprefix(model.SWITCH_PREFIX): switch for switch in known}
+    near = difflib.get_close_matches(name.upper().removeprefix(model.SWITCH_PREFIX), list(rest), 3)
+    if near:
+        return f"did you mean {' or '.join(rest[each] for each in near)}?"
+    return f"it has {', '.join(known) or 'none'}"

@@ -1,0 +1,146 @@
+"""The façade for image lines: one macro makes an image, its manifest and the commands on it."""
+
+load("@rules_python//python:py_binary.bzl", "py_binary")
+load("//images/private:file_layer.bzl", "file_layer")
+load("//images/private:image_manifest.bzl", "image_manifest")
+load("//images/private:mtime.bzl", "LAYER_MTIME")
+load("//images/private:oci_image.bzl", "oci_image")
+load("//images/private:overlay_layer.bzl", "overlay_layer")
+load("//images/private:pins.bzl", "line_pins")
+load("//images/private:wheel_layers.bzl", "wheel_layers")
+load("//serving/runtime:files.bzl", "RUNTIME_ENTRYPOINT", "RUNTIME_EXECUTABLES", "RUNTIME_FILES")
+
+_SITE = "/usr/local/lib/python3.11/dist-packages"
+
+def serving_image(name, line, rootfs, overlay, visibility = None):
+    """Makes everything that one line of images consists of.
+
+    Targets:
+      <name>: the image, an OCI layout (folder).
+      <name>.base: the same without steps: the pinned upstream, as release r0.
+      <group of the line>: one layer of wheels.
+      links, runtime, overlay_layer: the other layers.
+      manifest: the image's manifest.json; with the output groups labels and env.
+      load, push: `bazel run` commands; load.base likewise.
+
+    Args:
+      name: target name of the image.
+      line: the line's data, see //images:line.bzl.
+      rootfs: label of the root file system's layer.
+      overlay: label of the patch_overlay.
+      visibility: of the image targets.
+    """
+    groups = wheel_layers(line)
+    file_layer(
+        name = "links",
+        comment = "where run-time compilation looks for the CUDA toolkit",
+        links = line.links,
+        mtime = LAYER_MTIME,
+    )
+    file_layer(
+        name = "runtime",
+        comment = "attestation and entry point",
+        executables = RUNTIME_EXECUTABLES,
+        files = RUNTIME_FILES,
+        mtime = LAYER_MTIME,
+    )
+    overlay_layer(
+        name = "overlay_layer",
+        base = ":" + line.base.name,
+        comment = "steps " + ", ".join([str(step.number) for step in line.steps]),
+        mtime = LAYER_MTIME,
+        overlay = overlay,
+    )
+    below = [rootfs] + groups + [":links", ":runtime"]
+    _image(
+        name = name,
+        line = line,
+        attested = {":overlay_layer": "overlay", ":runtime": "runtime"},
+        layers = below + [":overlay_layer"],
+        manifest = "manifest",
+        overlays = [overlay],
+        reference = line.tag,
+        steps = line.steps,
+        visibility = visibility,
+    )
+    _image(
+        name = name + ".base",
+        line = line,
+        attested = {":runtime": "runtime"},
+        layers = below,
+        manifest = "manifest.base",
+        overlays = [],
+        reference = line.base_tag,
+        steps = [],
+        visibility = visibility,
+    )
+    _command("load", name, line.tag)
+    _command("load", name + ".base", line.base_tag, suffix = ".base")
+    _command("push", name, line.tag)
+
+def _image(name, line, reference, steps, overlays, layers, attested, manifest, visibility):
+    image_manifest(
+        name = manifest,
+        layers = attested,
+        line = json.encode(struct(
+            base = struct(name = line.base.name, version = line.base.version, commit = line.base.commit),
+            created = line.base.released,
+            labels = {
+                "org.opencontainers.image.description": line.description,
+                "org.opencontainers.image.licenses": "Apache-2.0",
+                "org.opencontainers.image.title": line.title,
+            },
+            line = line.name,
+            steps = steps,
+            tag = reference,
+        )),
+        overlays = overlays,
+        pins = json.encode(line_pins(line)),
+        site = _SITE,
+    )
+    native.filegroup(
+        name = manifest + ".labels",
+        srcs = [":" + manifest],
+        output_group = "labels",
+    )
+    native.filegroup(
+        name = manifest + ".env",
+        srcs = [":" + manifest],
+        output_group = "env",
+    )
+    file_layer(
+        name = manifest + ".layer",
+        comment = "the image's manifest",
+        files = {":" + manifest: "usr/share/moet/manifest.json"},
+        mtime = LAYER_MTIME,
+    )
+    oci_image(
+        name = name,
+        created = line.base.released,
+        entrypoint = RUNTIME_ENTRYPOINT,
+        env = line.env,
+        env_files = [":%s.env" % manifest],
+        labels = ":%s.labels" % manifest,
+        layers = layers + [":%s.layer" % manifest],
+        reference = reference,
+        replaces = {"overlay_layer": "%s-%s" % (line.base.name, line.base.version)},
+        user = "1000:1000",
+        visibility = visibility,
+        workdir = line.env["HOME"],
+    )
+
+def _command(verb, image, reference, suffix = ""):
+    py_binary(
+        name = verb + suffix,
+        srcs = ["//images/engine:%s.py" % verb],
+        args = [
+            "--layout",
+            "$(rootpath :%s)" % image,
+            "--ref",
+            reference,
+        ],
+        data = [":" + image],
+        main = "//images/engine:%s.py" % verb,
+        python_version = "PY3",
+        deps = ["//images/engine:programs"],
+    )

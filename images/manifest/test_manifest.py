@@ -1,0 +1,315 @@
+"""The manifest builder, from its inputs on disk to the three files that it writes."""
+
+import copy
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from images.manifest import cli, model
+
+SITE = "/usr/local/lib/python3.11/dist-packages"
+SCHEMA = Path(__file__).resolve().with_name("schema.json")
+ROOT = Path(cli.__file__).parents[2]
+
+Inputs = dict[str, Any]
+
+
+def step(number: int, name: str, patches: list[str], **more: object) -> dict[str, Any]:
+    return {
+        "number": number,
+        "name": name,
+        "reason": "Requests fail.",
+        "switch": "VLLM_MOET_" + name.upper().replace("-", "_"),
+        "default": "1",
+        "numerics": "none",
+        "evidence": "//images/dsv41:engine_test",
+        "drop_when": "upstream has it",
+        "patches": patches,
+        "kernels": [],
+        **more,
+    }
+
+
+def patch(name: str, of: str, *files: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "sha256": "1" * 64,
+        "description": "One line\nand \u00e9 another",
+        "reason": "cannot be upstreamed",
+        "step": of,
+        "switch": "VLLM_MOET_" + of.upper().replace("-", "_"),
+        "forwarded": "no",
+        "drop_when": "upstream has it",
+        "last_update": "2026-01-31",
+        "files": list(files),
+    }
+
+
+@pytest.fixture
+def given() -> Inputs:
+    """Two steps; the second has one patch that adds a file, the first one that changes two."""
+    record = f"{SITE[1:]}/vllm-0.33.0.dist-info/RECORD"
+    return {
+        "line": {
+            "line": "dsv41",
+            "tag": "dsv41:vllm0.33.0-r1",
+            "base": {"name": "vllm", "version": "0.33.0", "commit": "4ba787ec9"},
+            "steps": [
+                step(2, "next", ["b.patch"], default="0"),
+                step(1, "tiers", ["z.patch"], meaning="Tiers."),
+            ],
+            "labels": {"org.opencontainers.image.description": "A sentence", "com.example.team": "x"},
+            "created": "2026-01-31T12:00:00Z",
+        },
+        "overlay": {
+            "project": "vllm",
+            "version": "0.33.0",
+            "source": {"file": "vllm-0.33.0.whl", "sha256": "a" * 64},
+            "patches": [
+                patch("z.patch", "tiers", "vllm/a.py", "vllm/b.py"),
+                patch("b.patch", "next", "vllm/c.py"),
+            ],
+            "files": [
+                {"path": "vllm/a.py", "before": "2" * 64, "after": "3" * 64, "patches": ["z.patch"]},
+                {"path": "vllm/b.py", "before": "2" * 64, "after": "4" * 64, "patches": ["z.patch"]},
+                {"path": "vllm/c.py", "before": None, "after": "5" * 64, "patches": ["b.patch"]},
+            ],
+        },
+        "pins": [
+            {
+                "name": "vllm",
+                "version": "0.33.0",
+                "kind": "wheel",
+                "file": "vllm-0.33.0.whl",
+                "sha256": "a" * 64,
+            },
+            {"name": "deepgemm", "version": "2.8.1", "kind": "source", "commit": "0820030"},
+            {
+                "name": "bash",
+                "version": "5.2.15-2+b13",
+                "kind": "deb",
+                "file": "bash.deb",
+                "sha256": "b" * 64,
+            },
+        ],
+        "overlay layer": [
+            [SITE[1:], "d", 493, 0, "", ""],
+            [f"{SITE[1:]}/vllm/a.py", "f", 420, 10, "3" * 64, "vllm"],
+            [f"{SITE[1:]}/vllm/b.py", "f", 420, 11, "4" * 64, "vllm"],
+            [f"{SITE[1:]}/vllm/c.py", "f", 420, 12, "5" * 64, "vllm"],
+            [record, "f", 420, 13, "6" * 64, "vllm"],
+        ],
+        "runtime layer": [
+            ["usr/bin/moet-serve", "f", 493, 14, "7" * 64, "moet"],
+            ["usr/bin/alias", "l", 511, 0, "moet-serve", "moet"],
+        ],
+    }
+
+
+def run(given: Inputs, folder: Path, with_overlay: bool = True) -> tuple[int, list[Path]]:
+    """Runs the builder on inputs written to `folder`; returns its status and what it should write."""
+    for name, value in given.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    outputs = [folder / name for name in ("manifest.out", "labels.out", "env.out")]
+    arguments = ["--line", f"{folder}/line.json", "--pins", f"{folder}/pins.json", "--site", SITE]
+    if with_overlay:
+        arguments += [
+            "--overlay",
+            f"{folder}/overlay.json",
+            "--layer",
+            "overlay",
+            f"{folder}/overlay layer.json",
+        ]
+    arguments += ["--layer", "runtime", f"{folder}/runtime layer.json"]
+    arguments += ["--manifest", str(outputs[0]), "--labels", str(outputs[1]), "--env", str(outputs[2])]
+    return cli.main(arguments), outputs
+
+
+def build(given: Inputs, folder: Path, with_overlay: bool = True) -> tuple[Any, Any, Any]:
+    status, outputs = run(given, folder, with_overlay)
+    assert status == 0
+    manifest, labels, env = (json.loads(path.read_text()) for path in outputs)
+    return manifest, labels, env
+
+
+def test_manifest_keeps_the_schema(given: Inputs, tmp_path: Path) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    manifest, _, _ = build(given, tmp_path)
+    jsonschema.validate(manifest, schema, jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda m: m.pop("site"),
+        lambda m: m.update(extra=1),
+        lambda m: m["steps"][0].update(numerics="exact"),
+        lambda m: m["steps"][0].update(switch="MOET_X"),
+        lambda m: m["steps"][0].update(number=0),
+        lambda m: m["files"][0].update(sha256="0"),
+        lambda m: m["files"][0].update(path="usr/bin/x"),
+        lambda m: m["pins"][0].pop("sha256"),
+        lambda m: m["pins"][2].pop("commit"),
+        lambda m: m.update(tag="dsv41:latest"),
+    ],
+)
+def test_schema_refuses(given: Inputs, tmp_path: Path, spoil: Callable[[Any], object]) -> None:
+    manifest, _, _ = build(given, tmp_path)
+    spoil(manifest)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(manifest, json.loads(SCHEMA.read_text()), jsonschema.Draft202012Validator)
+
+
+def test_contents(given: Inputs, tmp_path: Path) -> None:
+    manifest, _, _ = build(given, tmp_path)
+    assert [each["number"] for each in manifest["steps"]] == [1, 2]
+    assert [each["name"] for each in manifest["patches"]] == ["z.patch", "b.patch"]
+    assert [(each["kind"], each["name"]) for each in manifest["pins"]] == [
+        ("deb", "bash"),
+        ("source", "deepgemm"),
+        ("wheel", "vllm"),
+    ]
+    assert "commit" not in manifest["pins"][0]
+    assert manifest["switches"] == [
+        {
+            "name": "VLLM_MOET_NEXT",
+            "default": "0",
+            "step": "next",
+            "meaning": "1 turns step 2, next, on; 0 gives back upstream's path",
+        },
+        {"name": "VLLM_MOET_TIERS", "default": "1", "step": "tiers", "meaning": "Tiers."},
+    ]
+    assert manifest["files"][0] == {
+        "path": "/usr/bin/moet-serve",
+        "sha256": "7" * 64,
+        "size": 14,
+        "kind": "runtime",
+    }
+    assert [each["kind"] for each in manifest["files"]] == [
+        "runtime",
+        "overlay",
+        "overlay",
+        "overlay",
+        "overlay",
+    ]
+    assert manifest["overlays"] == [{key: given["overlay"][key] for key in ("project", "version", "source")}]
+
+
+def test_image_reads_what_was_built(given: Inputs, tmp_path: Path) -> None:
+    _, outputs = run(given, tmp_path)
+    data = outputs[0].read_bytes()
+    assert model.dumps(model.decode(model.Manifest, model.loads(data))) == data
+
+
+def test_labels_and_environment(given: Inputs, tmp_path: Path) -> None:
+    _, labels, env = build(given, tmp_path)
+    digest = hashlib.sha256((tmp_path / "manifest.out").read_bytes()).hexdigest()
+    assert env == {"MOET_MANIFEST_SHA256": digest}
+    assert len(labels.pop("org.moet.pins.sha256")) == 64
+    assert labels == {
+        "com.example.team": "x",
+        "org.moet.base": "vllm 0.33.0 4ba787ec9",
+        "org.moet.line": "dsv41",
+        "org.moet.manifest": "/usr/share/moet/manifest.json",
+        "org.moet.manifest.sha256": digest,
+        "org.moet.steps": "1:tiers,2:next",
+        "org.moet.tag": "dsv41:vllm0.33.0-r1",
+        "org.opencontainers.image.created": "2026-01-31T12:00:00Z",
+        "org.opencontainers.image.description": "A sentence",
+        "org.opencontainers.image.title": "dsv41",
+        "org.opencontainers.image.version": "vllm0.33.0-r1",
+    }
+
+
+def test_pins_label_changes_with_a_pin_alone(given: Inputs, tmp_path: Path) -> None:
+    first = build(given, tmp_path)[1]["org.moet.pins.sha256"]
+    given["line"]["steps"][0]["reason"] = "Another."
+    assert build(given, tmp_path)[1]["org.moet.pins.sha256"] == first
+    given["pins"][2]["sha256"] = "c" * 64
+    assert build(given, tmp_path)[1]["org.moet.pins.sha256"] != first
+
+
+def test_order_of_inputs_does_not_matter(given: Inputs, tmp_path: Path) -> None:
+    _, outputs = run(given, tmp_path)
+    before = [path.read_bytes() for path in outputs]
+    assert all(data.endswith(b"}\n") and not data.endswith(b"\n\n") for data in before)
+    shuffled = copy.deepcopy(given)
+    for items in (
+        shuffled["line"]["steps"],
+        shuffled["pins"],
+        shuffled["overlay layer"],
+        shuffled["overlay"]["files"],
+    ):
+        items.reverse()
+    shuffled["line"] = dict(reversed(shuffled["line"].items()))
+    shuffled["pins"].append(dict(shuffled["pins"][0]))
+    run(shuffled, tmp_path)
+    assert [path.read_bytes() for path in outputs] == before
+
+
+def test_hash_seed_does_not_matter(given: Inputs, tmp_path: Path) -> None:
+    _, outputs = run(given, tmp_path)
+    before = outputs[0].read_bytes()
+    code = "import sys; sys.path[:] = sys.argv[1].split(':'); from images.manifest import cli; cli.main(sys.argv[2:])"
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        folder.mkdir()
+        arguments = [
+            "--line",
+            "line.json",
+            "--pins",
+            "pins.json",
+            "--site",
+            SITE,
+            "--overlay",
+            "overlay.json",
+        ]
+        arguments += ["--layer", "overlay", "overlay layer.json", "--layer", "runtime", "runtime layer.json"]
+        arguments += ["--manifest", "m", "--labels", "l", "--env", "e"]
+        for source in tmp_path.glob("*.json"):
+            (folder / source.name).write_bytes(source.read_bytes())
+        subprocess.run(
+            [sys.executable, "-c", code, ":".join([str(ROOT), *sys.path]), *arguments],
+            cwd=folder,
+            env={"PYTHONHASHSEED": seed},
+            check=True,
+        )
+        assert (folder / "m").read_bytes() == before
+
+
+def test_image_without_steps_needs_no_overlay(given: Inputs, tmp_path: Path) -> None:
+    given["line"].update(steps=[], tag="dsv41:vllm0.33.0-r0", created=None)
+    manifest, labels, _ = build(given, tmp_path, with_overlay=False)
+    assert (manifest["steps"], manifest["patches"], manifest["overlays"]) == ([], [], [])
+    assert labels["org.moet.steps"] == ""
+    assert "org.opencontainers.image.created" not in labels
+
+
+def test_unreadable_input(tmp_path: Path, given: Inputs, capsys: pytest.CaptureFixture[str]) -> None:
+    run(given, tmp_path)
+    for name, text, message in (
+        ("pins", '[{"name": "x"}]', "pins[0].version: missing"),
+        ("pins", '{"a": 1, "a": 2}', "a: key stands twice in one object"),
+        ("line", "{", "not JSON at line 1, column 2"),
+        ("overlay layer", '[["x"]]', "is no layer's listing"),
+    ):
+        before = (tmp_path / f"{name}.json").read_text()
+        (tmp_path / f"{name}.json").write_text(text)
+        arguments = ["--line", f"{tmp_path}/line.json", "--pins", f"{tmp_path}/pins.json", "--site", SITE]
+        arguments += ["--layer", "overlay", f"{tmp_path}/overlay layer.json"]
+        arguments += [f"--{each}={tmp_path}/new.{each}" for each in ("manifest", "labels", "env")]
+        assert cli.main(arguments) == 1
+        line = capsys.readouterr().err
+        assert f"{name}.json" in line
+        assert message in line
+        assert line.count("\n") == 1
+        (tmp_path / f"{name}.json").write_text(before)
+    assert not list(tmp_path.glob("new.*"))
