@@ -12,7 +12,7 @@ load("//serving/runtime:files.bzl", "RUNTIME_ENTRYPOINT", "RUNTIME_EXECUTABLES",
 
 _SITE = "/usr/local/lib/python3.11/dist-packages"
 
-def serving_image(name, line, rootfs, overlay, visibility = None):
+def serving_image(name, line, rootfs, overlay):
     """Makes everything that one line of images consists of.
 
     Targets:
@@ -28,7 +28,6 @@ def serving_image(name, line, rootfs, overlay, visibility = None):
       line: the line's data, see //images:line.bzl.
       rootfs: label of the root file system's layer.
       overlay: label of the patch_overlay.
-      visibility: of the image targets.
     """
     groups = wheel_layers(line)
     file_layer(
@@ -61,7 +60,6 @@ def serving_image(name, line, rootfs, overlay, visibility = None):
         overlays = [overlay],
         reference = line.tag,
         steps = line.steps,
-        visibility = visibility,
     )
     _image(
         name = name + ".base",
@@ -72,13 +70,12 @@ def serving_image(name, line, rootfs, overlay, visibility = None):
         overlays = [],
         reference = line.base_tag,
         steps = [],
-        visibility = visibility,
     )
     _command("load", name, line.tag)
     _command("load", name + ".base", line.base_tag, suffix = ".base")
     _command("push", name, line.tag)
 
-def _image(name, line, reference, steps, overlays, layers, attested, manifest, visibility):
+def _image(name, line, reference, steps, overlays, layers, attested, manifest):
     image_manifest(
         name = manifest,
         layers = attested,
@@ -125,7 +122,6 @@ def _image(name, line, reference, steps, overlays, layers, attested, manifest, v
         reference = reference,
         replaces = {"overlay_layer": "%s-%s" % (line.base.name, line.base.version)},
         user = "1000:1000",
-        visibility = visibility,
         workdir = line.env["HOME"],
     )
 

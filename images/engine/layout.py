@@ -9,6 +9,8 @@ from typing import Any
 from images.engine.errors import EngineError
 
 REF_NAME = "org.opencontainers.image.ref.name"
+# What OCI's annotation leaves out, the repository, containerd's has.
+_FULL_NAME = "io.containerd.image.name"
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
@@ -79,12 +81,17 @@ def _choose(directory: Path, index: Any, name: str | None) -> dict[str, Any]:
     ]
     if any(entry["mediaType"] == _INDEX for entry in index["manifests"]):
         raise EngineError(f"{directory}: the layout nests an index; a layout with plain image manifests was expected")
-    named = [entry for entry in images if name and entry.get("annotations", {}).get(REF_NAME) == name]
+    named = [entry for entry in images if name in _names(entry)]
     chosen = named or images
     if len(chosen) != 1:
-        names = ", ".join(sorted(entry.get("annotations", {}).get(REF_NAME, "(no name)") for entry in images)) or "none"
+        names = ", ".join(sorted(max(_names(entry), key=len, default="(no name)") for entry in images)) or "none"
         raise EngineError(f"{directory}: cannot tell which image is meant by {name!r}; the layout has: {names}")
     return chosen[0]
+
+
+def _names(entry: dict[str, Any]) -> set[str]:
+    annotations = entry.get("annotations", {})
+    return {annotations[key] for key in (_FULL_NAME, REF_NAME) if key in annotations}
 
 
 def _blob(directory: Path, descriptor: dict[str, Any], hashed: bool) -> Blob:

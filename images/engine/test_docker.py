@@ -11,7 +11,7 @@ import pytest
 from images.engine import layout, load
 from tests.engine import scratch
 from tests.engine.engines import Dockerd, private_dockerd
-from tests.engine.synthetic import make_layout, noise
+from tests.engine.synthetic import make_layout, name_of, noise
 
 _BASE = {"base": noise(1, 5_000_000)}
 
@@ -30,8 +30,10 @@ def engine(dockerd: Dockerd) -> Dockerd:
 
 
 def _load(capsys: pytest.CaptureFixture[str], engine: Dockerd, directory: Path, *more: str) -> dict[str, Any]:
-    name = layout.read(directory).ref_name or ""
-    assert load.main(["--layout", str(directory), "--ref", name, "--host", engine.host, "--json", *more]) == 0
+    assert (
+        load.main(["--layout", str(directory), "--ref", name_of(directory), "--host", engine.host, "--json", *more])
+        == 0
+    )
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 

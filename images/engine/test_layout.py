@@ -17,29 +17,36 @@ def directory(tmp_path: Path) -> Path:
 
 def _add_entry(directory: Path, name: str, **changes: object) -> None:
     index = json.loads((directory / "index.json").read_bytes())
-    index["manifests"].append({**index["manifests"][0], "annotations": {layout.REF_NAME: name}, **changes})
+    index["manifests"].append(
+        {
+            **index["manifests"][0],
+            "annotations": {"io.containerd.image.name": name, layout.REF_NAME: name.rpartition(":")[2]},
+            **changes,
+        }
+    )
     (directory / "index.json").write_text(json.dumps(index))
 
 
 def test_the_image_and_its_layers(directory: Path) -> None:
     image = layout.read(directory, "one:r1")
-    assert image.source == f"oci:{directory}:one:r1"
+    assert image.source == f"oci:{directory}:r1"
     assert [layer.blob.path.name for layer in image.layers] == [layer.blob.digest[7:] for layer in image.layers]
     assert all(layer.diff_id != layer.blob.digest for layer in image.layers)
 
 
 def test_a_name_chooses_among_several(directory: Path) -> None:
     _add_entry(directory, "two:r1")
-    assert layout.read(directory, "two:r1").ref_name == "two:r1"
+    _add_entry(directory, "three:r2")
+    assert layout.read(directory, "three:r2").ref_name == layout.read(directory, "r2").ref_name == "r2"
     with pytest.raises(
-        EngineError, match="cannot tell which image is meant by 'three:r1'; the layout has: one:r1, two:r1"
+        EngineError, match="cannot tell which image is meant by 'four:r1'; the layout has: one:r1, three:r2, two:r1"
     ):
-        layout.read(directory, "three:r1")
+        layout.read(directory, "four:r1")
 
 
 def test_what_is_attached_to_an_image_is_not_an_image(directory: Path) -> None:
     _add_entry(directory, "sbom", artifactType="application/vnd.cyclonedx+json")
-    assert layout.read(directory).ref_name == "one:r1"
+    assert layout.read(directory).ref_name == "r1"
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "altered"])

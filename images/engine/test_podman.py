@@ -9,7 +9,7 @@ import pytest
 
 from images.engine import layout, load
 from tests.engine.engines import Podman, private_podman
-from tests.engine.synthetic import make_layout, noise
+from tests.engine.synthetic import make_layout, name_of, noise
 
 _BASE = {"base": noise(1, 5_000_000)}
 
@@ -23,8 +23,7 @@ def podman(monkeypatch: pytest.MonkeyPatch) -> Iterator[Podman]:
 
 
 def _load(capsys: pytest.CaptureFixture[str], directory: Path) -> dict[str, Any]:
-    name = layout.read(directory).ref_name or ""
-    assert load.main(["--layout", str(directory), "--ref", name, "--engine", "podman", "--json"]) == 0
+    assert load.main(["--layout", str(directory), "--ref", name_of(directory), "--engine", "podman", "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 

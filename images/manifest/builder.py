@@ -38,7 +38,7 @@ def build(
 
 
 def _plain(step: inputs.LineStep) -> model.Step:
-    return model.Step(**{name: value for name, value in vars(step).items() if name != "meaning"})
+    return model.Step(**{name: value for name, value in vars(step).items() if name not in ("on", "meaning")})
 
 
 def _switches(line: inputs.Line) -> list[model.Switch]:
@@ -46,8 +46,9 @@ def _switches(line: inputs.Line) -> list[model.Switch]:
         model.Switch(
             step.switch,
             step.default,
+            step.on,
             step.name,
-            step.meaning or f"1 turns step {step.number}, {step.name}, on; 0 gives back upstream's path",
+            step.meaning or f"{step.on} turns step {step.number} on; 0 gives back upstream's path",
         )
         for step in line.steps
         if step.switch is not None

@@ -9,6 +9,7 @@ from images.manifest import model, names
 
 _T = TypeVar("_T")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_ON = re.compile(r"[1-9][0-9]*")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
@@ -19,6 +20,7 @@ def problems(manifest: model.Manifest) -> list[str]:
         *names.tag_problems(manifest.tag, manifest.line, base),
         *_pins(manifest),
         *_steps(manifest.steps),
+        *_switches(manifest.switches),
         *_claims(manifest),
         *_overlays(manifest),
         *_files(manifest.files),
@@ -86,11 +88,19 @@ def _step(step: model.Step) -> Iterator[str]:
     problem = names.switch_problem(step.switch) if step.switch is not None else None
     if problem:
         yield f"step {step.name}: {problem}"
-    if step.switch is None and step.default == "0":
-        yield f"step {step.name}: off by default, but has no switch: give it one, or the default 1"
+    if step.switch is None and step.default != "1":
+        yield f"step {step.name}: without a switch its default is 1, not {step.default!r}"
     for field in ("reason", "evidence", "drop_when"):
         if not getattr(step, field).strip():
             yield f"step {step.name}: {field} is empty: fill it in"
+
+
+def _switches(switches: tuple[model.Switch, ...]) -> Iterator[str]:
+    for switch in switches:
+        if not _ON.fullmatch(switch.on):
+            yield f"switch {switch.name}: {switch.on!r} cannot turn it on: expected a number above 0"
+        if switch.default not in ("0", switch.on):
+            yield f"switch {switch.name}: default {switch.default!r}: expected 0 or {switch.on}"
 
 
 def _claims(manifest: model.Manifest) -> Iterator[str]:

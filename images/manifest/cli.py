@@ -1,6 +1,6 @@
 """Writes an image's manifest, labels and environment.
 
-  python -m images.manifest.cli --line line.json --overlay overlay.json --pins pins.json
+  python -m images.manifest.cli --line line.json --overlay overlay.json FOLDER --pins pins.json
       --layer overlay overlay.files.json --layer runtime runtime.files.json --site /usr/local/lib/...
       --manifest manifest.json --labels labels.json --env env.json
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.manifest import builder, inputs, labels, model
+from images.manifest import builder, inputs, labels, model, reads
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,10 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _build(options: argparse.Namespace) -> dict[Path, bytes]:
     line = inputs.read(inputs.Line, options.line)
-    overlays = [inputs.read(inputs.Overlay, path) for path in options.overlay]
+    overlays = [inputs.read(inputs.Overlay, Path(path)) for path, _ in options.overlay]
     pins = [pin for path in options.pins for pin in inputs.read_pins(path)]
     files = [file for kind, listing in options.layer for file in inputs.read_layer(kind, Path(listing))]
     manifest = builder.build(line, options.site, overlays, pins, files)
+    for overlay, (_, folder) in zip(overlays, options.overlay, strict=True):
+        problems = reads.problems(manifest, overlay, Path(folder))
+        if problems:
+            raise inputs.ManifestError(*problems)
     data = model.dumps(manifest)
     digest = hashlib.sha256(data).hexdigest()
     return {
@@ -61,7 +65,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--line", type=Path, required=True, help="the line's data")
     parser.add_argument(
-        "--overlay", type=Path, action="append", default=[], help="the patch engine's overlay.json"
+        "--overlay",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("JSON", "FOLDER"),
+        help="the patch engine's overlay.json and folder",
     )
     parser.add_argument("--pins", type=Path, action="append", default=[], help="a JSON list of pins")
     parser.add_argument(

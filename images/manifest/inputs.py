@@ -21,8 +21,12 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True)
 class LineStep(model.Step):
-    """A step as the line's data has it; `meaning` says what its switch does, if more than on and off."""
+    """A step as the line's data has it: with `on`, the value of its switch that turns it on.
 
+    `meaning` says what the switch does, if more than on and off.
+    """
+
+    on: str = "1"
     meaning: str | None = None
 
 

@@ -16,7 +16,6 @@ SWITCH_PREFIX = "VLLM_MOET_"
 
 Schema = Literal["moet.manifest.v1"]
 Numerics = Literal["identical", "rounding", "format", "none"]
-Default = Literal["0", "1"]
 PinKind = Literal["wheel", "deb", "source"]
 FileKind = Literal["overlay", "kernel", "runtime"]
 
@@ -58,14 +57,14 @@ class Step:
     """A numbered change of the line.
 
     `switch` is the environment variable that turns it off with 0, or None where it changes no behaviour;
-    `default` is what the switch is when it is not set. `patches` and `kernels` are names.
+    `default` is its value where it is not set. `patches` and `kernels` are names.
     """
 
     number: int
     name: str
     reason: str
     switch: str | None
-    default: Default
+    default: str
     numerics: Numerics
     evidence: str
     drop_when: str
@@ -91,10 +90,11 @@ class Patch:
 
 @dataclass(frozen=True)
 class Switch:
-    """An environment variable of a step: 0 gives back upstream's path."""
+    """An environment variable of a step: 0 gives back upstream's path, `on` is its only other value."""
 
     name: str
-    default: Default
+    default: str
+    on: str
     step: str
     meaning: str
 

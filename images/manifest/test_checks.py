@@ -5,22 +5,24 @@ from typing import Any
 
 import pytest
 
-from images.manifest import cli, model, names
-from images.manifest.test_manifest import SITE, given, patch, run, step
-
-__all__ = ["given"]
+from images.manifest import cli, example
+from images.manifest.example import SITE, patch, run, step
 
 
-def edit_number(given: Any) -> None:
-    given["line"]["steps"][0]["number"] = 1
+@pytest.fixture
+def given() -> Any:
+    return example.inputs()
 
 
-def edit_name(given: Any) -> None:
-    given["line"]["steps"][0].update(name="tiers", switch="VLLM_MOET_TIERS")
+SWITCH = "patch b.patch: its header says Switch: {}, but step {} has {}: make both the same"
 
 
 def set_step(index: int, **values: object) -> Any:
     return lambda given: given["line"]["steps"][index].update(values)
+
+
+def set_code(path: str, text: str) -> Any:
+    return lambda given: given["code"].update({path: text})
 
 
 def set_patch(index: int, **values: object) -> Any:
@@ -71,8 +73,7 @@ def set_file(index: int, column: int, value: object) -> Any:
             [
                 "patch b.patch is claimed twice, by steps tiers and next: keep one",
                 "patch b.patch: its header says Step: next, but step tiers claims it: make both the same",
-                "patch b.patch: its header says Switch: VLLM_MOET_NEXT, but step tiers has VLLM_MOET_TIERS: "
-                "make both the same",
+                SWITCH.format("VLLM_MOET_NEXT", "tiers", "VLLM_MOET_TIERS"),
             ],
         ),
         (
@@ -82,30 +83,51 @@ def set_file(index: int, column: int, value: object) -> Any:
         (
             set_patch(1, switch=None),
             [
-                "patch b.patch: its header says Switch: none, but step next has VLLM_MOET_NEXT: make both the same",
+                SWITCH.format("none", "next", "VLLM_MOET_NEXT"),
             ],
         ),
         (
             set_step(0, switch="MOET_NEXT"),
             [
                 "step next: switch 'MOET_NEXT': expected VLLM_MOET_<NAME> in capitals, digits and '_'",
-                "patch b.patch: its header says Switch: VLLM_MOET_NEXT, but step next has MOET_NEXT: make both the same",
+                SWITCH.format("VLLM_MOET_NEXT", "next", "MOET_NEXT"),
             ],
         ),
         (
             set_step(0, switch="VLLM_MOET_TIERS"),
             [
                 "switch VLLM_MOET_TIERS is used twice, by tiers and next: give each its own",
-                "patch b.patch: its header says Switch: VLLM_MOET_NEXT, but step next has VLLM_MOET_TIERS: "
-                "make both the same",
+                SWITCH.format("VLLM_MOET_NEXT", "next", "VLLM_MOET_TIERS"),
             ],
         ),
         (
             set_step(0, switch=None),
             [
-                "step next: off by default, but has no switch: give it one, or the default 1",
-                "patch b.patch: its header says Switch: VLLM_MOET_NEXT, but step next has none: make both the same",
+                "step next: without a switch its default is 1, not '0'",
+                SWITCH.format("VLLM_MOET_NEXT", "next", "none"),
             ],
+        ),
+        (set_step(0, on="-1"), ["switch VLLM_MOET_NEXT: '-1' cannot turn it on: expected a number above 0"]),
+        (set_step(1, default="yes"), ["switch VLLM_MOET_TIERS: default 'yes': expected 0 or 1"]),
+        (set_step(1, on="64"), ["switch VLLM_MOET_TIERS: default '1': expected 0 or 64"]),
+        (
+            set_step(1, default="0"),
+            [
+                "switch VLLM_MOET_TIERS: vllm/a.py:3 takes 1 where it is not set, step tiers says 0: "
+                "make both the same"
+            ],
+        ),
+        (
+            set_code("vllm/b.py", "import os\n\nX = os.getenv('VLLM_MOET_OTHER', '1')\n"),
+            ["switch VLLM_MOET_OTHER: vllm/b.py:3 reads it, but no step has it: give it to one"],
+        ),
+        (
+            set_code("vllm/c.py", "MESSAGE = 'VLLM_MOET_NEXT must be 0 or 1'\n"),
+            ["switch VLLM_MOET_NEXT: no changed file reads it, b.patch must"],
+        ),
+        (
+            set_code("vllm/b.py", "def\n"),
+            ["vllm/b.py:1: no Python after the patches: invalid syntax"],
         ),
         (set_step(0, evidence=" "), ["step next: evidence is empty: fill it in"]),
         (
@@ -113,10 +135,11 @@ def set_file(index: int, column: int, value: object) -> Any:
             ["patch b.patch stands twice in the series: keep one"],
         ),
         (
-            lambda given: given["line"]["steps"].append(step(3, "Three_", [])),
+            lambda given: given["line"]["steps"].append(step(3, "three_", [])),
             [
-                "step 'Three_': expected lower-case words joined by '-', such as native-next-n",
-                "step Three_: switch 'VLLM_MOET_THREE_': expected VLLM_MOET_<NAME> in capitals, digits and '_'",
+                "step 'three_': expected lower-case words joined by '-', such as native-next-n",
+                "step three_: "
+                "switch 'VLLM_MOET_THREE_': expected VLLM_MOET_<NAME> in capitals, digits and '_'",
             ],
         ),
         (
@@ -187,8 +210,8 @@ def set_file(index: int, column: int, value: object) -> Any:
         (
             set_label("org.opencontainers.image.titel", "x"),
             [
-                "label org.opencontainers.image.titel: OCI reserves org.opencontainers.* and has no such key: "
-                "did you mean org.opencontainers.image.title?"
+                "label org.opencontainers.image.titel: OCI reserves org.opencontainers.* "
+                "and has no such key: did you mean org.opencontainers.image.title?"
             ],
         ),
         (
@@ -230,7 +253,7 @@ def test_problems(
             set_step(0, numerics="exact"),
             'steps[0].numerics: expected one of identical, rounding, format, none, found "exact"',
         ),
-        (set_step(0, default="yes"), 'steps[0].default: expected one of 0, 1, found "yes"'),
+        (set_step(0, default=1), "steps[0].default: expected a string, found 1"),
         (set_step(0, number="2"), 'steps[0].number: expected an integer, found "2"'),
         (set_step(0, number=True), "steps[0].number: expected an integer, found true"),
         (set_step(0, patches="b.patch"), 'steps[0].patches: expected a list, found "b.patch"'),
@@ -256,8 +279,8 @@ def test_missing_overlay_leaves_its_patches_unknown(
 ) -> None:
     assert run(given, tmp_path, with_overlay=False)[0] == 1
     assert capsys.readouterr().err.splitlines() == [
-        f"image manifest: step {name} names the patch {patch}, which the series lacks: add it there or drop it"
-        for name, patch in (("tiers", "z.patch"), ("next", "b.patch"))
+        f"image manifest: step {each} names the patch {name}, which the series lacks: add it there or drop it"
+        for each, name in (("tiers", "z.patch"), ("next", "b.patch"))
     ]
 
 
@@ -267,62 +290,3 @@ def test_unknown_kind_of_layer(tmp_path: Path, given: Any, capsys: pytest.Captur
     listing = ["--layer", "wheel", f"{tmp_path}/overlay layer.json"]
     assert cli.main(["--line", f"{tmp_path}/line.json", "--site", SITE, *listing, *outputs]) == 1
     assert "kind 'wheel' of files: expected one of overlay, kernel, runtime" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("tag", ["dsv41:vllm0.33.0-r1", "dsv41:vllm0.33.0-r0", "dsv41:vllm0.33.0-r12"])
-def test_right_tag(tag: str) -> None:
-    assert names.tag_problems(tag, "dsv41", "vllm0.33.0") == []
-
-
-@pytest.mark.parametrize("line", ["dsv41_hybrid", "moet/k31_b300", "a__b", "a--b", "a.b"])
-def test_right_line(line: str) -> None:
-    assert names.tag_problems(f"{line}:vllm0.33.0-r1", line, "vllm0.33.0") == []
-
-
-@pytest.mark.parametrize(
-    ("tag", "line", "base", "message"),
-    [
-        ("dsv41", "dsv41", "vllm0.33.0", "has no ':', expected dsv41:vllm0.33.0-r<N>"),
-        ("dsv41:vllm0.33.0", "dsv41", "vllm0.33.0", "expected dsv41:vllm0.33.0-r<N>"),
-        ("dsv41:vllm0.33.0-r", "dsv41", "vllm0.33.0", "expected dsv41:vllm0.33.0-r<N>"),
-        ("dsv41:vllm0.33.0-r01", "dsv41", "vllm0.33.0", "expected dsv41:vllm0.33.0-r<N>"),
-        ("dsv41:vllm0.33.0-r1\n", "dsv41", "vllm0.33.0", "is no tag that OCI allows"),
-        ("dsv41:vllm0.34.0-r1", "dsv41", "vllm0.33.0", "expected dsv41:vllm0.33.0-r<N>"),
-        ("other:vllm0.33.0-r1", "dsv41", "vllm0.33.0", "expected dsv41:vllm0.33.0-r<N>"),
-        ("Dsv41:vllm0.33.0-r1", "Dsv41", "vllm0.33.0", "'Dsv41' is no repository name that OCI allows"),
-        ("a___b:vllm0.33.0-r1", "a___b", "vllm0.33.0", "'a___b' is no repository name that OCI allows"),
-        ("dsv41:vllm0.33.0+cu130-r1", "dsv41", "vllm0.33.0+cu130", "'vllm0.33.0+cu130-r1' is no tag"),
-        ("dsv41:-vllm-r1", "dsv41", "-vllm", "'-vllm-r1' is no tag that OCI allows"),
-        (f"dsv41:{'v' * 126}-r1", "dsv41", "v" * 126, "is no tag that OCI allows: at most 128"),
-    ],
-)
-def test_wrong_tag(tag: str, line: str, base: str, message: str) -> None:
-    problems = names.tag_problems(tag, line, base)
-    assert len(problems) == 1
-    assert message in problems[0]
-
-
-@pytest.mark.parametrize(
-    "key", ["title", "Org.Example", "org.example.", "org..example", ".org.x", "org.ex_ample", "org/x", ""]
-)
-def test_wrong_label_key(key: str) -> None:
-    problems = names.label_problems({key: "value"})
-    assert len(problems) == 1
-    assert problems[0].startswith(f"label {key!r}: expected a reverse-DNS name")
-
-
-@pytest.mark.parametrize("key", ["org.example", "org.example.a-b.c1", "org.opencontainers.image.ref.name"])
-def test_right_label_key(key: str) -> None:
-    assert names.label_problems({key: "Any text, \u00e9 too; no matter how long" * 9}) == []
-
-
-@pytest.mark.parametrize("value", ["\x00", "a\tb", "\x7f", "\x9f", "\u2028", "\ud800"])
-def test_control_characters_in_labels(value: str) -> None:
-    assert "control character" in names.label_problems({"org.example.x": value})[0]
-
-
-def test_decode_refuses_what_only_looks_alike() -> None:
-    with pytest.raises(model.DataError, match="size: expected an integer, found 1.0"):
-        model.decode(model.File, {"path": "/x", "sha256": "", "size": 1.0, "kind": "kernel"})
-    with pytest.raises(model.DataError, match="kind: expected one of overlay, kernel, runtime, found null"):
-        model.decode(model.File, {"path": "/x", "sha256": "", "size": 1, "kind": None})

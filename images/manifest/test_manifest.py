@@ -12,124 +12,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from images.manifest import cli, model
+from images.manifest import cli, example, model
+from images.manifest.example import SITE, Inputs, run
 
-SITE = "/usr/local/lib/python3.11/dist-packages"
 SCHEMA = Path(__file__).resolve().with_name("schema.json")
 ROOT = Path(cli.__file__).parents[2]
-
-Inputs = dict[str, Any]
-
-
-def step(number: int, name: str, patches: list[str], **more: object) -> dict[str, Any]:
-    return {
-        "number": number,
-        "name": name,
-        "reason": "Requests fail.",
-        "switch": "VLLM_MOET_" + name.upper().replace("-", "_"),
-        "default": "1",
-        "numerics": "none",
-        "evidence": "//images/dsv41:engine_test",
-        "drop_when": "upstream has it",
-        "patches": patches,
-        "kernels": [],
-        **more,
-    }
-
-
-def patch(name: str, of: str, *files: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "sha256": "1" * 64,
-        "description": "One line\nand \u00e9 another",
-        "reason": "cannot be upstreamed",
-        "step": of,
-        "switch": "VLLM_MOET_" + of.upper().replace("-", "_"),
-        "forwarded": "no",
-        "drop_when": "upstream has it",
-        "last_update": "2026-01-31",
-        "files": list(files),
-    }
 
 
 @pytest.fixture
 def given() -> Inputs:
-    """Two steps; the second has one patch that adds a file, the first one that changes two."""
-    record = f"{SITE[1:]}/vllm-0.33.0.dist-info/RECORD"
-    return {
-        "line": {
-            "line": "dsv41",
-            "tag": "dsv41:vllm0.33.0-r1",
-            "base": {"name": "vllm", "version": "0.33.0", "commit": "4ba787ec9"},
-            "steps": [
-                step(2, "next", ["b.patch"], default="0"),
-                step(1, "tiers", ["z.patch"], meaning="Tiers."),
-            ],
-            "labels": {"org.opencontainers.image.description": "A sentence", "com.example.team": "x"},
-            "created": "2026-01-31T12:00:00Z",
-        },
-        "overlay": {
-            "project": "vllm",
-            "version": "0.33.0",
-            "source": {"file": "vllm-0.33.0.whl", "sha256": "a" * 64},
-            "patches": [
-                patch("z.patch", "tiers", "vllm/a.py", "vllm/b.py"),
-                patch("b.patch", "next", "vllm/c.py"),
-            ],
-            "files": [
-                {"path": "vllm/a.py", "before": "2" * 64, "after": "3" * 64, "patches": ["z.patch"]},
-                {"path": "vllm/b.py", "before": "2" * 64, "after": "4" * 64, "patches": ["z.patch"]},
-                {"path": "vllm/c.py", "before": None, "after": "5" * 64, "patches": ["b.patch"]},
-            ],
-        },
-        "pins": [
-            {
-                "name": "vllm",
-                "version": "0.33.0",
-                "kind": "wheel",
-                "file": "vllm-0.33.0.whl",
-                "sha256": "a" * 64,
-            },
-            {"name": "deepgemm", "version": "2.8.1", "kind": "source", "commit": "0820030"},
-            {
-                "name": "bash",
-                "version": "5.2.15-2+b13",
-                "kind": "deb",
-                "file": "bash.deb",
-                "sha256": "b" * 64,
-            },
-        ],
-        "overlay layer": [
-            [SITE[1:], "d", 493, 0, "", ""],
-            [f"{SITE[1:]}/vllm/a.py", "f", 420, 10, "3" * 64, "vllm"],
-            [f"{SITE[1:]}/vllm/b.py", "f", 420, 11, "4" * 64, "vllm"],
-            [f"{SITE[1:]}/vllm/c.py", "f", 420, 12, "5" * 64, "vllm"],
-            [record, "f", 420, 13, "6" * 64, "vllm"],
-        ],
-        "runtime layer": [
-            ["usr/bin/moet-serve", "f", 493, 14, "7" * 64, "moet"],
-            ["usr/bin/alias", "l", 511, 0, "moet-serve", "moet"],
-        ],
-    }
-
-
-def run(given: Inputs, folder: Path, with_overlay: bool = True) -> tuple[int, list[Path]]:
-    """Runs the builder on inputs written to `folder`; returns its status and what it should write."""
-    for name, value in given.items():
-        (folder / f"{name}.json").write_text(json.dumps(value))
-    outputs = [folder / name for name in ("manifest.out", "labels.out", "env.out")]
-    arguments = ["--line", f"{folder}/line.json", "--pins", f"{folder}/pins.json", "--site", SITE]
-    if with_overlay:
-        arguments += [
-            "--overlay",
-            f"{folder}/overlay.json",
-            "--layer",
-            "overlay",
-            f"{folder}/overlay layer.json",
-        ]
-    arguments += ["--layer", "runtime", f"{folder}/runtime layer.json"]
-    arguments += ["--manifest", str(outputs[0]), "--labels", str(outputs[1]), "--env", str(outputs[2])]
-    return cli.main(arguments), outputs
+    return example.inputs()
 
 
 def build(given: Inputs, folder: Path, with_overlay: bool = True) -> tuple[Any, Any, Any]:
@@ -154,10 +46,11 @@ def test_manifest_keeps_the_schema(given: Inputs, tmp_path: Path) -> None:
         lambda m: m["steps"][0].update(numerics="exact"),
         lambda m: m["steps"][0].update(switch="MOET_X"),
         lambda m: m["steps"][0].update(number=0),
+        lambda m: m["switches"][0].update(on="0"),
         lambda m: m["files"][0].update(sha256="0"),
         lambda m: m["files"][0].update(path="usr/bin/x"),
         lambda m: m["pins"][0].pop("sha256"),
-        lambda m: m["pins"][2].pop("commit"),
+        lambda m: m["pins"][1].pop("commit"),
         lambda m: m.update(tag="dsv41:latest"),
     ],
 )
@@ -182,10 +75,11 @@ def test_contents(given: Inputs, tmp_path: Path) -> None:
         {
             "name": "VLLM_MOET_NEXT",
             "default": "0",
+            "on": "1",
             "step": "next",
-            "meaning": "1 turns step 2, next, on; 0 gives back upstream's path",
+            "meaning": "1 turns step 2 on; 0 gives back upstream's path",
         },
-        {"name": "VLLM_MOET_TIERS", "default": "1", "step": "tiers", "meaning": "Tiers."},
+        {"name": "VLLM_MOET_TIERS", "default": "1", "on": "1", "step": "tiers", "meaning": "Tiers."},
     ]
     assert manifest["files"][0] == {
         "path": "/usr/bin/moet-serve",
@@ -258,7 +152,10 @@ def test_order_of_inputs_does_not_matter(given: Inputs, tmp_path: Path) -> None:
 def test_hash_seed_does_not_matter(given: Inputs, tmp_path: Path) -> None:
     _, outputs = run(given, tmp_path)
     before = outputs[0].read_bytes()
-    code = "import sys; sys.path[:] = sys.argv[1].split(':'); from images.manifest import cli; cli.main(sys.argv[2:])"
+    code = (
+        "import sys; sys.path[:] = sys.argv[1].split(':'); "
+        "from images.manifest import cli; sys.exit(cli.main(sys.argv[2:]))"
+    )
     for seed in ("1", "2"):
         folder = tmp_path / seed
         folder.mkdir()
@@ -271,6 +168,7 @@ def test_hash_seed_does_not_matter(given: Inputs, tmp_path: Path) -> None:
             SITE,
             "--overlay",
             "overlay.json",
+            "../code",
         ]
         arguments += ["--layer", "overlay", "overlay layer.json", "--layer", "runtime", "runtime layer.json"]
         arguments += ["--manifest", "m", "--labels", "l", "--env", "e"]
@@ -313,3 +211,10 @@ def test_unreadable_input(tmp_path: Path, given: Inputs, capsys: pytest.CaptureF
         assert line.count("\n") == 1
         (tmp_path / f"{name}.json").write_text(before)
     assert not list(tmp_path.glob("new.*"))
+
+
+def test_decode_refuses_what_only_looks_alike() -> None:
+    with pytest.raises(model.DataError, match=r"size: expected an integer, found 1\.0"):
+        model.decode(model.File, {"path": "/x", "sha256": "", "size": 1.0, "kind": "kernel"})
+    with pytest.raises(model.DataError, match="kind: expected one of overlay, kernel, runtime, found null"):
+        model.decode(model.File, {"path": "/x", "sha256": "", "size": 1, "kind": None})

@@ -10,7 +10,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.oci import command, layer, rootfs_deb, rootfs_dpkg, rootfs_ldcache, rootfs_policy, rootfs_scripts, rootfs_tree
+from images.oci import (
+    command,
+    layer,
+    rootfs_deb,
+    rootfs_dpkg,
+    rootfs_ldcache,
+    rootfs_policy,
+    rootfs_scripts,
+    rootfs_tree,
+)
 
 
 def build(debs: Sequence[rootfs_deb.Deb], policy: rootfs_policy.Policy) -> rootfs_tree.Tree:

@@ -64,7 +64,7 @@ class Deb:
         """
         name, packed = self._data
         try:
-            with _open(name, packed, self.path) as tar:
+            with _open(name, packed) as tar:
                 for info in tar:
                     path = _clean(info.name, self.path)
                     if path:
@@ -97,21 +97,23 @@ def read(path: Path) -> Deb:
     parts = dict(_ar(path))
     if parts.get("debian-binary", b"").split(b"\n")[0].split(b".")[0] != b"2":
         raise DebError(f"{path.name}: not a Debian package (no debian-binary 2.x member); fetch it again")
-    control, md5sums = "", {}
+    control, sums = "", ""
     name, packed = _part(parts, "control.tar", path)
     try:
-        with _open(name, packed, path) as tar:
+        with _open(name, packed) as tar:
             for info in tar:
                 source = tar.extractfile(info)
-                if source and _clean(info.name, path) == "control":
-                    control = source.read().decode()
-                elif source and _clean(info.name, path) == "md5sums":
-                    md5sums = dict(reversed(row.split("  ", 1)) for row in source.read().decode().splitlines())
+                text = source.read().decode() if source else ""
+                if _clean(info.name, path) == "control":
+                    control = text
+                elif _clean(info.name, path) == "md5sums":
+                    sums = text
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise DebError(f"{path.name}: {name} is damaged ({error}); fetch the package again") from None
     fields = parse_control(control)
     if "Package" not in fields or "Version" not in fields:
         raise DebError(f"{path.name}: its control file names no Package and Version")
+    md5sums = {row[34:]: row[:32] for row in sums.splitlines()}
     return Deb(path, fields["Package"], fields["Version"], control, fields, md5sums, _part(parts, "data.tar", path))
 
 
@@ -147,7 +149,7 @@ def _part(parts: dict[str, bytes], stem: str, path: Path) -> tuple[str, bytes]:
     raise DebError(f"{path.name}: no {stem} in it, so not a Debian package; fetch it again")
 
 
-def _open(name: str, packed: bytes, path: Path) -> tarfile.TarFile:
+def _open(name: str, packed: bytes) -> tarfile.TarFile:
     stem = "control.tar" if name.startswith("control") else "data.tar"
     mode = _COMPRESSION[name[len(stem) :]]
     return tarfile.open(fileobj=io.BytesIO(packed), mode=mode)  # type: ignore[call-overload, no-any-return]

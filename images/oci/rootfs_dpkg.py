@@ -1,9 +1,10 @@
-"""The package database, so that scanners and `dpkg -l` elsewhere see what the root file system is made of.
+"""The package database as dpkg keeps it, so that scanners, and a dpkg from outside, see what the root holds.
 
-Written twice, as both are read by somebody: /var/lib/dpkg/status as dpkg itself keeps it, and
-/var/lib/dpkg/status.d/<package> with <package>.md5sums, for scanners of images without dpkg.
+That is /var/lib/dpkg/status, and info/*.list and info/*.md5sums for what was kept of each package. There
+is no status.d beside it: scanners read both, and would count every package twice.
 """
 
+import posixpath
 from collections.abc import Iterable
 
 from images.oci.rootfs_deb import Deb
@@ -18,6 +19,17 @@ def stanza(deb: Deb) -> str:
     return "\n".join([head, "Status: install ok installed", *rest]) + "\n"
 
 
+def file_list(deb: Deb, tree: Tree) -> str:
+    """Returns the package's own paths in the tree with the folders above them, one a line, as absolute paths."""
+    paths = {""}
+    for path, node in tree.nodes.items():
+        if node.owner == deb.name:
+            while path:
+                paths.add(path)
+                path = posixpath.dirname(path)
+    return "".join(f"/{path or '.'}\n" for path in sorted(paths))
+
+
 def md5sums(deb: Deb, tree: Tree) -> str:
     """Returns the package's own checksums, of those of its files that the tree kept."""
     kept = []
@@ -30,10 +42,16 @@ def md5sums(deb: Deb, tree: Tree) -> str:
 
 def record(tree: Tree, debs: Iterable[Deb]) -> None:
     """Adds the database of `debs` to the tree."""
-    stanzas = []
-    for deb in sorted(debs, key=lambda d: d.name):
-        text = stanza(deb)
-        stanzas.append(text)
-        tree.file(f"{_FOLDER}/status.d/{deb.name}", text.encode(), deb.name)
-        tree.file(f"{_FOLDER}/status.d/{deb.name}.md5sums", md5sums(deb, tree).encode(), deb.name)
-    tree.file(f"{_FOLDER}/status", "\n".join(stanzas).encode(), "base-files")
+    ordered = sorted(debs, key=lambda d: d.name)
+    files = []
+    for deb in ordered:
+        name = deb.name
+        if deb.fields.get("Multi-Arch") == "same":
+            name += ":" + deb.fields["Architecture"]
+        files.append((f"{name}.list", file_list(deb, tree), deb.name))
+        if sums := md5sums(deb, tree):
+            files.append((f"{name}.md5sums", sums, deb.name))
+    for name, text, owner in files:
+        tree.file(f"{_FOLDER}/info/{name}", text.encode(), owner)
+    tree.file(f"{_FOLDER}/info/format", b"1\n", "base-files")
+    tree.file(f"{_FOLDER}/status", "\n".join(stanza(deb) for deb in ordered).encode(), "base-files")

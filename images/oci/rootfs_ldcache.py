@@ -57,7 +57,7 @@ def soname(data: bytes) -> str | None:
     try:
         for segment in ELFFile(io.BytesIO(data)).iter_segments():
             if isinstance(segment, DynamicSegment):
-                return next((str(tag.soname) for tag in segment.iter_tags("DT_SONAME")), "")
+                return next((str(tag.soname) for tag in segment.iter_tags("DT_SONAME")), "")  # type: ignore[attr-defined]
     except ELFError:
         return None
     return None
@@ -66,7 +66,7 @@ def soname(data: bytes) -> str | None:
 def folders(tree: Tree) -> list[str]:
     """Returns the folders that ldconfig searches (relative to the root), in its order, each once."""
     wanted = [*_configured(tree, _CONF), *_BUILTIN]
-    real = {}
+    real: dict[str, str] = {}
     for folder in wanted:
         if (target := tree.real(folder)) is not None:
             real.setdefault(target, folder)
@@ -110,7 +110,8 @@ def compare(one: str, other: str) -> int:
 
 def render(found: list[Library], generator: bytes) -> bytes:
     """Returns the bytes of a cache of x86-64 libraries, with `generator` as the line that says who wrote it."""
-    ordered = sorted(found, key=functools.cmp_to_key(lambda a, b: compare(b.name, a.name)))
+    by_name = functools.cmp_to_key(compare)
+    ordered = sorted(found, key=lambda library: by_name(library.name), reverse=True)
     texts, table = _string_table({text for library in ordered for text in (library.name, library.path)})
     start = _HEADER.size + _ENTRY.size * len(ordered)
     entries = b"".join(

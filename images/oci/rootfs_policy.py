@@ -112,7 +112,7 @@ def read(path: Path) -> Policy:
             bundle=certificates["bundle"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise PolicyError(f"{path.name}: an entry lacks a key or has an unknown one: {error}") from None
+        raise PolicyError(f"{path.name}: an entry lacks a key or has a bad one: {error}") from None
 
 
 def _rows(data: dict[str, Any], table: str) -> list[dict[str, Any]]:
@@ -122,5 +122,5 @@ def _rows(data: dict[str, Any], table: str) -> list[dict[str, Any]]:
 def _globs(data: dict[str, Any], table: str) -> tuple[str, ...]:
     for row in data.get(table, []):
         if not row.get("reason"):
-            raise PolicyError(f"{table} {row.get('globs')}: no reason given; say why")
+            raise ValueError(f"{table} {row.get('globs')} gives no reason")
     return tuple(glob for row in data.get(table, []) for glob in row["globs"])

@@ -1,10 +1,10 @@
-"""What the packages' maintainer scripts would have made, from the policy's data: links, defaults, accounts, certificates."""
+"""What the packages' maintainer scripts would have made, from the policy's data."""
 
 import posixpath
 import re
 
 from images.oci.rootfs_deb import Member
-from images.oci.rootfs_policy import Policy, User
+from images.oci.rootfs_policy import Directory, Link, Policy, Text, User
 from images.oci.rootfs_tree import Globs, Node, Tree, TreeError
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n.+?\n-----END CERTIFICATE-----\n", re.DOTALL)
@@ -12,18 +12,24 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n.+?\n-----END CERTIFICA
 
 def apply(tree: Tree, policy: Policy) -> None:
     """Adds everything that the policy declares; raises TreeError on an entry that does not fit the packages."""
+    _check_owners(policy, {node.owner for node in tree.nodes.values()})
     for directory in policy.directories:
         member = Member(directory.path, "d", directory.mode, directory.uid, directory.gid)
         tree.nodes[directory.path] = Node(member, directory.owner)
     for copy in policy.copies:
         data = tree.data(copy.source, f"the policy's copy to /{copy.path}")
+        _check_new(tree, copy.path)
         tree.file(copy.path, data, tree.nodes[copy.source].owner)
     for text in policy.texts:
+        _check_new(tree, text.path)
         tree.file(text.path, text.text.encode(), text.owner)
     for link in policy.links:
         _make_room(tree, link.path)
+        _check_new(tree, link.path)
         tree.add(Member(link.path, "l", 0o777, 0, 0, link.target), link.owner)
-    _check_links(tree, policy)
+    for link in policy.links:
+        if tree.real(link.path) is None:
+            raise TreeError(f"/{link.path}: the policy links it to {link.target}, which the packages do not have")
     if policy.users:
         accounts(tree, policy.users)
     if policy.certificates:
@@ -50,7 +56,7 @@ def accounts(tree: Tree, users: tuple[User, ...]) -> None:
 
 
 def certificates(tree: Tree, globs: tuple[str, ...], bundle: str) -> None:
-    """Writes the bundle of all certificates that the globs match, and a link to each beside it, as ca-certificates does.
+    """Writes the bundle of all certificates that the globs match, and links beside it, as ca-certificates does.
 
     Raises TreeError when a glob matches nothing or a match is not one PEM certificate.
     """
@@ -79,11 +85,13 @@ def _make_room(tree: Tree, path: str) -> None:
         del tree.nodes[path]
 
 
-def _check_links(tree: Tree, policy: Policy) -> None:
-    owners = {node.owner for node in tree.nodes.values()}
-    for link in policy.links:
-        if tree.real(link.path) is None:
-            raise TreeError(f"/{link.path}: the policy links it to {link.target}, which the packages do not have")
-    for entry in (*policy.links, *policy.texts, *policy.directories):
-        if entry.owner not in owners:
+def _check_new(tree: Tree, path: str) -> None:
+    if path in tree.nodes:
+        raise TreeError(f"/{path}: {tree.nodes[path].owner} brings it already; remove it from the policy")
+
+
+def _check_owners(policy: Policy, packages: set[str]) -> None:
+    entries: tuple[Link | Text | Directory, ...] = (*policy.links, *policy.texts, *policy.directories)
+    for entry in entries:
+        if entry.owner not in packages:
             raise TreeError(f"/{entry.path}: the policy gives it to {entry.owner}, which is not among the packages")

@@ -11,6 +11,7 @@ from images.oci.layer import LayerError, LayerWriter
 from images.oci.rootfs_deb import Deb, DebError, Member
 
 MERGED = ("bin", "lib", "lib32", "lib64", "libo32", "libx32", "sbin")
+_LINKED = ("bin", "lib", "lib64", "sbin")
 _SETID = 0o6000
 
 
@@ -63,14 +64,19 @@ class Tree:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.dropped_setid: list[str] = []
+        self._implied: set[str] = set()
 
     def add(self, member: Member, owner: str) -> None:
-        """Adds one path, or raises TreeError when another package has it with other content.
+        """Adds one path and the directories above it.
 
-        Directories may be shared: the first one's mode stays.
+        Directories may be shared: the mode of the first that a package really has stays. Raises
+        TreeError when another package has the path with other content, or something else above it.
         """
+        self._parents(member.path, owner)
         known = self.nodes.get(member.path)
-        if known is not None:
+        if member.path in self._implied and member.kind == "d":
+            self._implied.remove(member.path)
+        elif known is not None:
             if _same(known.member, member):
                 return
             raise TreeError(
@@ -81,6 +87,15 @@ class Tree:
             self.dropped_setid.append(member.path)
             member = replace(member, mode=member.mode & ~_SETID)
         self.nodes[member.path] = Node(member, owner)
+
+    def _parents(self, path: str, owner: str) -> None:
+        parent = posixpath.dirname(path)
+        above = self.nodes.get(parent)
+        if above is not None and above.member.kind != "d":
+            raise TreeError(f"/{path}: {owner} installs it under /{parent}, which is no directory in {above.owner}")
+        if parent and above is None:
+            self.add(Member(parent, "d", 0o755, 0, 0), owner)
+            self._implied.add(parent)
 
     def file(self, path: str, data: bytes, owner: str, mode: int = 0o644) -> None:
         """Adds a regular file that belongs to root."""
@@ -140,7 +155,7 @@ def merge(debs: Iterable[Deb], drop: Globs, keep: Globs, winners: dict[str, str]
     Raises TreeError on a collision, on two packages of one name, and on globs or winners that match nothing.
     """
     tree = Tree()
-    for name in MERGED[:2] + ("lib64", "sbin"):
+    for name in _LINKED:
         tree.add(Member(name, "l", 0o777, 0, 0, f"usr/{name}"), "base-files")
     emptied: set[str] = set()
     won: set[str] = set()

@@ -31,8 +31,9 @@ def _image_manifest_impl(ctx):
     args.add("--env", made.env)
     inputs = [line, pins]
     for target in ctx.attr.overlays:
-        args.add("--overlay", target[OverlayInfo].manifest)
-        inputs.append(target[OverlayInfo].manifest)
+        overlay = target[OverlayInfo]
+        args.add_all("--overlay", [overlay.manifest.path, overlay.tree.path])
+        inputs += [overlay.manifest, overlay.tree]
     for target, kind in ctx.attr.layers.items():
         args.add_all("--layer", [kind, target[LayerInfo].listing])
         inputs.append(target[LayerInfo].listing)

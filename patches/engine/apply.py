@@ -35,8 +35,9 @@ def worst(states: list[State]) -> State:
 class Fit:
     """One hunk held against a file.
 
-    `stated` and `found_at` are 1-based lines of the old file; `found_at` is None unless the hunk, or with SUPERSEDED
-    its result, stands at just one place. `differences` holds (line, expected, found) of the closest place.
+    `stated` and `found_at` are 1-based lines of the old file; `found_at` is None unless the hunk, or with
+    SUPERSEDED its result, stands at just one place. `differences` holds (line, expected, found) of the
+    closest place.
     """
 
     hunk: Hunk
@@ -61,7 +62,8 @@ class FileFit:
 def fit_file(diff: FileDiff, content: bytes | None) -> FileFit:
     """Hold `diff` against `content` (None: no such file). Only state CLEAN means that it applies exactly.
 
-    Wherever each hunk has a place, `result` is what a person would want next, so that later patches can be judged.
+    Wherever each hunk has a place, `result` is what a person would want next, so that later patches can
+    be judged.
     """
     if diff.created:
         return _fit_new(diff, content)
@@ -81,9 +83,7 @@ def fit_file(diff: FileDiff, content: bytes | None) -> FileFit:
         return FileFit(diff.path, State.CONFLICT, fits, None, "hunks would apply out of order or overlap")
     result = _splice(lines, todo)
     if any(not line.endswith(b"\n") for line in result[:-1]):
-        return FileFit(
-            diff.path, State.CONFLICT, fits, None, "a hunk drops the newline of a line that is not the last"
-        )
+        return FileFit(diff.path, State.CONFLICT, fits, None, "a hunk drops the newline of a line that is not the last")
     return FileFit(diff.path, state, fits, b"".join(result), note)
 
 
@@ -113,9 +113,7 @@ def _fit_new(diff: FileDiff, content: bytes | None) -> FileFit:
         return FileFit(diff.path, State.CLEAN, (Fit(hunk, State.CLEAN, 0, 0),), result)
     if content == result:
         return FileFit(diff.path, State.SUPERSEDED, (Fit(hunk, State.SUPERSEDED, 0, 0),), result)
-    return FileFit(
-        diff.path, State.CONFLICT, (), None, "to be created, but it exists already with other content"
-    )
+    return FileFit(diff.path, State.CONFLICT, (), None, "to be created, but it exists already with other content")
 
 
 def _fit_hunk(lines: list[bytes], hunk: Hunk) -> Fit:
@@ -127,9 +125,7 @@ def _fit_hunk(lines: list[bytes], hunk: Hunk) -> Fit:
         return Fit(hunk, State.OFFSET, stated, places[0])
     if len(places) > 1:
         listed = ", ".join(str(place) for place in places)
-        return Fit(
-            hunk, State.CONFLICT, stated, None, f"stands at several lines, not at the stated one: {listed}"
-        )
+        return Fit(hunk, State.CONFLICT, stated, None, f"stands at several lines, not at the stated one: {listed}")
     done = _places(lines, hunk.after)
     if len(done) == 1:
         return Fit(hunk, State.SUPERSEDED, stated, done[0])
@@ -150,9 +146,7 @@ def _matches(lines: list[bytes], start: int, wanted: tuple[bytes, ...]) -> bool:
 
 
 def _places(lines: list[bytes], wanted: tuple[bytes, ...]) -> list[int]:
-    return [
-        start for start in range(1, len(lines) - len(wanted) + 2) if wanted and _matches(lines, start, wanted)
-    ]
+    return [start for start in range(1, len(lines) - len(wanted) + 2) if wanted and _matches(lines, start, wanted)]
 
 
 def _closest(lines: list[bytes], hunk: Hunk) -> int:
@@ -167,9 +161,7 @@ def _closest(lines: list[bytes], hunk: Hunk) -> int:
     return best if likeness(best)[0] or not stated_is_inside else hunk.start
 
 
-def _differences(
-    lines: list[bytes], start: int, wanted: tuple[bytes, ...]
-) -> tuple[tuple[int, str, str], ...]:
+def _differences(lines: list[bytes], start: int, wanted: tuple[bytes, ...]) -> tuple[tuple[int, str, str], ...]:
     found: list[tuple[int, str, str]] = []
     for offset, expected in enumerate(wanted):
         at = start + offset

@@ -32,7 +32,10 @@ def _run(options: argparse.Namespace, wheel: Wheel) -> int:
         print("\n".join(edit.take_out(wheel, folder, options.name, options.files, options.to)))
         return 0
     if options.command == "refresh":
-        print(edit.read_back(wheel, folder, options.name, options.source, options.date))
+        if options.source:
+            print(edit.read_back(wheel, folder, options.name, options.source, options.date))
+        else:
+            print(edit.rebase(wheel, folder, options.name, options.date))
         return 0
     expected = f"{wheel.project}-{wheel.version}"
     if folder.resolve().name != expected and not (options.command == "check" and options.bump):
@@ -57,28 +60,22 @@ def _tell(options: argparse.Namespace, outcome: Outcome, wheel: Wheel) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="patches", description="Hold a patch series against the pinned wheel."
-    )
+    parser = argparse.ArgumentParser(prog="patches", description="Hold a patch series against the pinned wheel.")
     parser.add_argument("--wheel", type=Path, required=True, help="the pinned wheel")
     parser.add_argument(
         "--series-dir", type=Path, required=True, help="folder with `series` and the patches, or `series`"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser("check", help="judge every patch; write nothing")
-    check.add_argument(
-        "--bump", action="store_true", help="the wheel may be another version than the folder's"
-    )
+    check.add_argument("--bump", action="store_true", help="the wheel may be another version than the folder's")
     build = commands.add_parser("build", help="write the overlay, if every patch applies exactly")
-    build.add_argument(
-        "--out", type=_path, required=True, help="folder for the changed files; absent or empty"
-    )
+    build.add_argument("--out", type=_path, required=True, help="folder for the changed files; absent or empty")
     build.add_argument("--manifest", type=_path, required=True, help="overlay.json")
     out = commands.add_parser("edit", help="take a patch's files out to edit them")
     out.add_argument("name", help="the patch, new or listed")
     out.add_argument("files", nargs="*", help="further files of the wheel to take out")
     out.add_argument("--to", type=_path, required=True, help="folder to write into")
-    back = commands.add_parser("refresh", help="make a patch anew from the edited files")
+    back = commands.add_parser("refresh", help="make a patch anew")
     back.add_argument("name", help="the patch, new or listed")
     back.add_argument(
         "--date",
@@ -86,7 +83,12 @@ def _parser() -> argparse.ArgumentParser:
         default=datetime.date.today(),
         help="for Last-Update; default: today",
     )
-    back.add_argument("--from", dest="source", type=_path, required=True, help="folder that `edit` wrote")
+    back.add_argument(
+        "--from",
+        dest="source",
+        type=_path,
+        help="folder that `edit` wrote; without it, only line numbers are renewed",
+    )
     for command in (check, build):
         command.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser

@@ -1,7 +1,8 @@
 """Unified diffs, read strictly.
 
-A library was weighed and not taken: those at hand work on decoded text and skip what they do not recognise, so a
-mangled hunk would vanish without a word. Here every line must be understood or the patch is refused.
+A library was weighed and not taken: those at hand work on decoded text and skip what they do not
+recognise, so a mangled hunk would vanish without a word. Here every line must be understood or the
+patch is refused.
 """
 
 import re
@@ -28,7 +29,7 @@ _GIT_REFUSED = {
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines `before` at 1-based line `start` of the old file become `after`. `line` is the hunk's place in the patch."""
+    """Lines `before` at 1-based line `start` of the old file become `after`. `line`: its place in the patch."""
 
     start: int
     before: tuple[bytes, ...]
@@ -62,9 +63,12 @@ def named_paths(lines: list[bytes]) -> list[str]:
 def parse_diff(data: bytes) -> list[FileDiff]:
     """Parse a patch's diff part (the whole patch may be given: what lies before the diff is skipped).
 
-    Line numbers in messages count from the first line of `data`. Raises PatchError, one line, on anything that is
-    not a strict text diff that changes or adds files: deletions, renames, modes, binaries, timestamps, stray text.
+    Line numbers in messages count from the first line of `data`. Raises PatchError, one line, on anything
+    that is not a strict text diff that changes or adds files: deletions, renames, modes, binaries,
+    timestamps, stray text.
     """
+    if b"\0" in data:
+        raise PatchError("holds a NUL byte: an overlay only changes and adds text files")
     lines = split_lines(data)
     at = body_start(lines)
     if at == len(lines):
@@ -125,9 +129,7 @@ def _label(line: bytes, start: bytes, at: int) -> str:
     except UnicodeDecodeError:
         raise PatchError(f"line {at + 1}: a path must be plain ASCII: {show(line)!r}") from None
     if "\t" in text or text.endswith(" "):
-        raise PatchError(
-            f"line {at + 1}: a timestamp or blank follows the path: the patch would not be reproducible"
-        )
+        raise PatchError(f"line {at + 1}: a timestamp or blank follows the path: the patch would not be reproducible")
     return text
 
 
@@ -167,9 +169,7 @@ def _parse_hunk(lines: list[bytes], at: int, earlier: list[Hunk], created: bool)
 
 def _take_line(lines: list[bytes], at: int, head: int, before: list[bytes], after: list[bytes]) -> int:
     if at == len(lines):
-        raise PatchError(
-            f"line {head}: the patch ends inside this hunk: its counts are wrong or it was cut off"
-        )
+        raise PatchError(f"line {head}: the patch ends inside this hunk: its counts are wrong or it was cut off")
     mark, content = lines[at][:1], lines[at][1:]
     if not lines[at].endswith(b"\n"):
         raise PatchError(f"line {at + 1}: the patch file itself does not end in a newline: it was cut off")
@@ -191,9 +191,7 @@ def _check_place(hunk: Hunk, new_start: int, earlier: list[Hunk], created: bool)
         if hunk.start or hunk.before:
             raise PatchError(f"line {hunk.line}: a new file's hunk begins with '@@ -0,0 +1'")
     elif not hunk.before:
-        raise PatchError(
-            f"line {hunk.line}: no context line: its place cannot be checked; use three lines of context"
-        )
+        raise PatchError(f"line {hunk.line}: no context line: its place cannot be checked; use three lines of context")
     if hunk.before == hunk.after:
         raise PatchError(f"line {hunk.line}: hunk changes nothing")
     if any(not line.endswith(b"\n") for side in (hunk.before, hunk.after) for line in side[:-1]):

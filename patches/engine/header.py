@@ -19,7 +19,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}$")
 class Header:
     """What a patch says of itself.
 
-    `switch` is None where the header says `none`: the patch changes no behaviour. `last_update` is YYYY-MM-DD.
+    `switch` is None where the header says `none`: the patch changes no behaviour. `last_update` is
+    YYYY-MM-DD.
     """
 
     description: str
@@ -96,9 +97,7 @@ def _fields(lines: list[str]) -> tuple[dict[str, str], list[str]]:
             else:
                 values[name] = current
         elif line.strip():
-            faults.append(
-                f"line {number}: expected 'Field: value' or a line that begins with a space: {line!r}"
-            )
+            faults.append(f"line {number}: expected 'Field: value' or a line that begins with a space: {line!r}")
         else:
             current = None
     return {name: "\n".join(parts).strip() for name, parts in values.items()}, faults

@@ -11,7 +11,7 @@ from patches.engine.wheel import Wheel
 
 @dataclass(frozen=True)
 class Verdict:
-    """One patch judged. `after` names the failed patches that it waits for; then its own state is not final."""
+    """One patch judged. `after` names the failed patches that it waits for: its state is then not final."""
 
     patch: Patch
     state: State
@@ -23,8 +23,9 @@ class Verdict:
 class Outcome:
     """What a series makes of a wheel.
 
-    `before` holds the wheel's content (None: no such file) and `content` the series' result, of every file that some
-    patch touches; the latter counts only if `ok`. `shared` maps each file touched by several patches to their names.
+    `before` holds the wheel's content (None: no such file) and `content` the series' result, of every file
+    that some patch touches; the latter counts only if `ok`. `shared` maps each file touched by several
+    patches to their names.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -42,8 +43,8 @@ class Outcome:
 def judge(series: Series, wheel: Wheel) -> Outcome:
     """Hold every patch against the wheel, in order, and go on after a failure.
 
-    After a patch that would apply at an offset, or is already upstream, the next ones see its result; after one
-    that has no place, later patches of the same files wait for it: State.BLOCKED.
+    After a patch that would apply at an offset, or is already upstream, the next ones see its result; after
+    one that has no place, later patches of the same files wait for it: State.BLOCKED.
     """
     before: dict[str, bytes | None] = {}
     content: dict[str, bytes] = {}
@@ -74,9 +75,7 @@ def judge(series: Series, wheel: Wheel) -> Outcome:
     return Outcome(tuple(verdicts), tuple(problems), _shared(series), before, content)
 
 
-def _state(
-    patch: Patch, fits: tuple[FileFit, ...], failed: dict[str, list[str]], after: tuple[str, ...]
-) -> State:
+def _state(patch: Patch, fits: tuple[FileFit, ...], failed: dict[str, list[str]], after: tuple[str, ...]) -> State:
     if patch.faults:
         return State.INVALID
     own = worst([fit.state for fit in fits if not set(failed.get(fit.path, ())) & set(after)])

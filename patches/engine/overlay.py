@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from patches.engine.apply import reverse_file
 from patches.engine.errors import PatchError
+from patches.engine.files import write
 from patches.engine.judge import Outcome
 from patches.engine.report import summary
 from patches.engine.wheel import Wheel
@@ -29,10 +29,9 @@ def write_overlay(outcome: Outcome, wheel: Wheel, tree: Path, manifest: Path) ->
     manifest_draft = manifest.with_name(manifest.name + ".partial")
     try:
         for path, data in sorted(outcome.content.items()):
-            _write(draft / path, data)
+            write(draft / path, data)
         _verify(outcome, draft)
-        manifest.parent.mkdir(parents=True, exist_ok=True)
-        _write(manifest_draft, (json.dumps(describe(outcome, wheel), indent=2) + "\n").encode("utf-8"))
+        write(manifest_draft, (json.dumps(describe(outcome, wheel), indent=2) + "\n").encode("utf-8"))
         draft.rename(tree)
         manifest_draft.rename(manifest)
     except OSError as error:
@@ -89,25 +88,12 @@ def _verify(outcome: Outcome, tree: Path) -> None:
         for diff in verdict.patch.diffs:
             old = reverse_file(diff, content[diff.path])
             if old is None:
-                raise PatchError(
-                    f"{verdict.patch.name}: its result is not in the written {diff.path}: the disk lies"
-                )
+                raise PatchError(f"{verdict.patch.name}: its result is not in the written {diff.path}: the disk lies")
             content[diff.path] = old
     for path, data in content.items():
         if data != (outcome.before[path] or b""):
-            raise PatchError(
-                f"{path}: without the patches the written file is not the wheel's: the disk lies"
-            )
+            raise PatchError(f"{path}: without the patches the written file is not the wheel's: the disk lies")
 
 
 def _sha256(data: bytes | None) -> str | None:
     return None if data is None else hashlib.sha256(data).hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    path.chmod(0o644)

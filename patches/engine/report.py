@@ -66,9 +66,7 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
         if fit.state is not State.CLEAN:
             lines.append(f"      {fit.path}: {fit.state.value}" + (f": {fit.note}" if fit.note else ""))
             lines += [
-                f"        {text}"
-                for number, hunk in enumerate(fit.fits, 1)
-                for text in _hunk_lines(number, hunk)
+                f"        {text}" for number, hunk in enumerate(fit.fits, 1) for text in _hunk_lines(number, hunk)
             ]
     return lines
 
@@ -102,8 +100,7 @@ def _file_json(fit: FileFit) -> dict[str, Any]:
                 "state": hunk.state.value,
                 "note": hunk.note,
                 "differences": [
-                    {"line": line, "expected": expected, "found": found}
-                    for line, expected, found in hunk.differences
+                    {"line": line, "expected": expected, "found": found} for line, expected, found in hunk.differences
                 ],
             }
             for number, hunk in enumerate(fit.fits, 1)

@@ -16,7 +16,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\.patch$")
 
 @dataclass(frozen=True)
 class Patch:
-    """One patch as read. `faults` is empty, and `header` set, unless it is invalid; `paths` are what it names."""
+    """One patch as read; `paths` are the files it names. `faults` is empty, and `header` set, if it is valid."""
 
     name: str
     sha256: str
@@ -65,9 +65,7 @@ def series_names(path: Path) -> tuple[list[str], list[str]]:
         if not name:
             continue
         if name in first:
-            problems.append(
-                f"{SERIES}:{number}: {name} is listed twice, first on line {first[name]}: keep one line"
-            )
+            problems.append(f"{SERIES}:{number}: {name} is listed twice, first on line {first[name]}: keep one line")
             continue
         first[name] = number
         if not _NAME.match(name):
@@ -83,7 +81,7 @@ def series_names(path: Path) -> tuple[list[str], list[str]]:
 
 
 def load_series(folder: Path) -> Series:
-    """Read a patch folder: its series file and every patch, in order. Raises PatchError only if there is no series."""
+    """Read a patch folder: the series file and every patch, in order. Raises PatchError without a series."""
     names, problems = series_names(folder / SERIES)
     present = {path.name for path in folder.glob("*.patch")}
     patches: list[Patch] = []
@@ -105,11 +103,7 @@ def _switch_problems(patches: list[Patch]) -> list[str]:
         if patch.header is not None:
             switches.setdefault(patch.header.step, {}).setdefault(patch.header.switch, patch.name)
             new = [
-                line
-                for diff in patch.diffs
-                for hunk in diff.hunks
-                for line in hunk.after
-                if line not in hunk.before
+                line for diff in patch.diffs for hunk in diff.hunks for line in hunk.after if line not in hunk.before
             ]
             added[patch.header.step] = added.get(patch.header.step, b"") + b"".join(new)
     problems: list[str] = []
@@ -119,9 +113,7 @@ def _switch_problems(patches: list[Patch]) -> list[str]:
             problems.append(f"step {step}: its patches name different switches: {listed}: a step has one")
         for switch, name in named.items():
             if switch and not re.search(rb"\b" + switch.encode() + rb"\b", added[step]):
-                problems.append(
-                    f"{name}: the header names the switch {switch}, but no added line of the step reads it"
-                )
+                problems.append(f"{name}: the header names the switch {switch}, but no added line of the step reads it")
     return problems
 
 

@@ -2,7 +2,7 @@
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Split after each newline and only there: a carriage return is content, a missing last newline stays visible."""
+    """Split after each newline and only there: carriage returns and a missing last newline stay visible."""
     parts = data.split(b"\n")
     lines = [part + b"\n" for part in parts[:-1]]
     return [*lines, parts[-1]] if parts[-1] else lines

@@ -13,7 +13,7 @@ from patches.engine.errors import PatchError
 
 
 class Wheel:
-    """The pinned wheel; `project`, `version`, `file` (its name) and `sha256` (of the whole file) say which."""
+    """The pinned wheel: `project`, `version`, `file` (its name) and `sha256` (of the whole file)."""
 
     def __init__(self, path: Path) -> None:
         """Open the wheel. Raises PatchError if it cannot be read or is no wheel."""
@@ -27,6 +27,8 @@ class Wheel:
             raise PatchError(f"{path}: cannot be read as a wheel ({error}): fetch it again") from None
         self.file = path.name
         self._names = frozenset(self._zip.namelist())
+        tops = {name.split("/")[0] for name in self._names if "/" in name}
+        self._packages = {name for name in tops if not name.endswith((".data", ".dist-info"))}
         infos = sorted({name.split("/")[0] for name in self._names if ".dist-info/" in name})
         if len(infos) != 1 or f"{infos[0]}/RECORD" not in self._names:
             raise PatchError(f"{path.name}: expected one .dist-info folder with a RECORD: it is no wheel")
@@ -48,11 +50,12 @@ class Wheel:
     def read(self, path: str) -> bytes | None:
         """The content of one member, or None if there is none.
 
-        Raises PatchError for a damaged member, for one that RECORD knows otherwise, and for a path that is installed
-        elsewhere than it stands in the wheel (.data and .dist-info folders).
+        Raises PatchError for a damaged member, for one that RECORD knows otherwise, and for a path outside
+        the wheel's packages: there it would be another wheel's, or installed elsewhere (.data, .dist-info).
         """
-        if path.split("/")[0].endswith((".data", ".dist-info")):
-            raise PatchError(f"{path}: only a package's own files can be patched, not .data and .dist-info")
+        if path.split("/")[0] not in self._packages:
+            listed = ", ".join(sorted(self._packages))
+            raise PatchError(f"{path}: outside the packages of {self.file}: a patch changes only {listed}")
         if path not in self._names:
             return None
         try:
@@ -62,7 +65,7 @@ class Wheel:
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
         if self._recorded.get(path) != f"sha256={digest}":
             raise PatchError(
-                f"{self.file}: {path} is sha256={digest}, its RECORD says {self._recorded.get(path, 'nothing')}: "
-                "the wheel was changed after it was built; fetch it again"
+                f"{self.file}: {path} is sha256={digest}, its RECORD says "
+                f"{self._recorded.get(path, 'nothing')}: the wheel was changed after it was built; fetch it again"
             )
         return data

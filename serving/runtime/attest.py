@@ -23,7 +23,8 @@ class CannotAttestError(Exception):
 class Attestation:
     """What was found. `manifest` is None where the manifest itself is not the expected one.
 
-    `errors` are switches set to nonsense, `warnings` variables that do nothing; one line each.
+    `errors` are switches set to values that they do not take, `warnings` variables that do nothing, one
+    line each.
     """
 
     manifest_sha256: str
@@ -61,9 +62,14 @@ def attest(root: str, environment: Mapping[str, str], python: str, anchor: str |
         *origins.mismatches,
         *bytecode.check(root, manifest, origins.pycache_prefix),
     )
-    states = switches.states(manifest, environment)
-    warnings = switches.warnings(manifest, environment)
-    return Attestation(found, manifest, mismatches, states, switches.errors(states), warnings)
+    return Attestation(
+        found,
+        manifest,
+        mismatches,
+        switches.states(manifest, environment),
+        switches.errors(manifest, environment),
+        switches.warnings(manifest, environment),
+    )
 
 
 def read_manifest(root: str) -> bytes:

@@ -96,8 +96,8 @@ def _manifest(image: FakeImage) -> model.Manifest:
         tag="dsv41:vllm0.33.0-r1",
         base=model.Base("vllm", "0.33.0", "4ba787ec9"),
         steps=(
-            _step(1, "reasoning-effort-tiers", SWITCHES[0], "1", "none", ("tiers.patch",)),
-            _step(2, "moe-row-alignment", SWITCHES[1], "0", "identical", ()),
+            _step(1, "reasoning-effort-tiers", SWITCHES[0], "1", "1", "none", ("tiers.patch",)),
+            _step(2, "moe-row-alignment", SWITCHES[1], "0", "64", "identical", ()),
         ),
         labels={},
     )
@@ -125,7 +125,8 @@ def _step(
     number: int,
     name: str,
     switch: str,
-    default: model.Default,
+    default: str,
+    on: str,
     numerics: model.Numerics,
     patches: tuple[str, ...],
 ) -> inputs.LineStep:
@@ -135,6 +136,7 @@ def _step(
         reason="it is needed",
         switch=switch,
         default=default,
+        on=on,
         numerics=numerics,
         evidence="//some:test",
         drop_when="upstream has it",

@@ -14,7 +14,7 @@ modules.
 
 Exit status, but for what `serve` and `exec` become:
   0    attested, or printed
-  2    wrong usage, or a switch that is set to something else than a number
+  2    wrong usage, or a switch that is set to a value which it does not take
   3    the image differs from its manifest
   4    nothing to attest against: the manifest or MOET_MANIFEST_SHA256 is missing or malformed
   126  the command cannot be run

@@ -1,18 +1,15 @@
 """Which steps are live, from the manifest's switches and the environment."""
 
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from images.manifest import model
 
-_VALUE = re.compile(r"[0-9]+")
-
 
 @dataclass(frozen=True)
 class StepState:
-    """A step and whether it is live (None: its switch is set to nonsense).
+    """A step and whether it is live (None: its switch is set to a value that it does not take).
 
     `value` is what the switch is set to; None where it is not set, or where there is none.
     """
@@ -23,22 +20,26 @@ class StepState:
 
 
 def states(manifest: model.Manifest, environment: Mapping[str, str]) -> tuple[StepState, ...]:
-    """The state of each step: 0 turns it off, another number on; not set, the switch's default counts."""
+    """The state of each step: its switch's 0 turns it off, `on` turns it on; not set, the default counts."""
+    on = {switch.name: switch.on for switch in manifest.switches}
     result = []
     for step in manifest.steps:
         value = environment.get(step.switch) if step.switch is not None else None
-        effective = step.default if value is None else value
-        live = int(effective) != 0 if _VALUE.fullmatch(effective) else None
+        if step.switch is None or value is None:
+            live: bool | None = step.default != "0"
+        else:
+            live = {"0": False, on[step.switch]: True}.get(value)
         result.append(StepState(step, live, value))
     return tuple(result)
 
 
-def errors(states: tuple[StepState, ...]) -> tuple[str, ...]:
-    """One line for each switch that is set to something that is no number: the server would not start."""
+def errors(manifest: model.Manifest, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """One line for each switch that is set to a value that it does not take."""
     return tuple(
-        f"{state.step.switch}={state.value!r}: expected 0 (upstream's path) or 1 (step {state.step.name})"
-        for state in states
-        if state.live is None
+        f"{switch.name}={environment[switch.name]!r}: expected 0 (upstream's path) or {switch.on} "
+        f"(step {switch.step})"
+        for switch in manifest.switches
+        if environment.get(switch.name, "0") not in ("0", switch.on)
     )
 
 

@@ -99,12 +99,23 @@ def test_mismatch_starts_nothing(image: FakeImage) -> None:
         assert "1 mismatch in dsv41:vllm0.33.0-r1: refused: " in done.stderr
 
 
-@pytest.mark.parametrize("value", ["false", "", "-1", "0x1"])
-def test_switch_set_to_nonsense_starts_nothing(image: FakeImage, value: str) -> None:
-    done = start(image, "model", **{SWITCHES[0]: value})
+@pytest.mark.parametrize(
+    ("switch", "value", "on"),
+    [
+        (SWITCHES[0], "false", "1 (step reasoning-effort-tiers)"),
+        (SWITCHES[0], "", "1 (step reasoning-effort-tiers)"),
+        (SWITCHES[0], "2", "1 (step reasoning-effort-tiers)"),
+        (SWITCHES[1], "1", "64 (step moe-row-alignment)"),
+    ],
+)
+def test_switch_set_to_what_it_does_not_take(image: FakeImage, switch: str, value: str, on: str) -> None:
+    done = start(image, "model", **{switch: value})
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"moet: {SWITCHES[0]}={value!r}: expected 0 (upstream's path) or 1" in done.stderr
-    assert start(image, "attest", **{SWITCHES[0]: value}).returncode == 2
+    assert f"moet: {switch}={value!r}: expected 0 (upstream's path) or {on}\n" in done.stderr
+    done = start(image, "attest", "--json", **{switch: value})
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["ok"] is False
+    assert [step["live"] for step in json.loads(done.stdout)["steps"]].count(None) == 1
 
 
 def test_missing_anchor_starts_nothing(image: FakeImage) -> None:

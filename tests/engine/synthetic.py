@@ -45,10 +45,19 @@ def make_layout(
         "layers": descriptors,
     }
     entry = _write(directory, _dump(manifest), manifest["mediaType"])
-    entry["annotations"] = {"org.opencontainers.image.ref.name": name}
+    entry["annotations"] = {
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+    }
     (directory / "index.json").write_bytes(_dump({"schemaVersion": 2, "manifests": [entry]}))
     (directory / "oci-layout").write_bytes(_dump({"imageLayoutVersion": "1.0.0"}))
     return directory
+
+
+def name_of(directory: Path) -> str:
+    """The name that the layout in `directory` was made with."""
+    index = json.loads((directory / "index.json").read_bytes())
+    return str(index["manifests"][0]["annotations"]["io.containerd.image.name"])
 
 
 def _write(directory: Path, data: bytes, media_type: Any) -> dict[str, Any]:

@@ -94,8 +94,8 @@ class Apt:
         shown: dict[str, dict[str, str]] = {}
         for stanza in text.split("\n\n"):
             fields = dict(re.findall(r"^(\S+): (.*)$", stanza, re.MULTILINE))
-            name = fields.get("Package")
-            if name in versions and fields["Version"] == versions[name]:
+            name = str(fields.get("Package"))
+            if versions.get(name) == fields.get("Version", ""):
                 shown[name] = fields
         if missing := sorted(versions.keys() - shown.keys()):
             raise AptError(f"apt shows no record of {', '.join(missing)}")
@@ -139,7 +139,7 @@ class Apt:
             raise AptError(f"{program} is not installed: expected Debian's apt; run this on Debian") from None
         if done.returncode:
             said = [line[3:] for line in done.stderr.splitlines() if line.startswith("E: ")] or [done.stderr.strip()]
-            raise AptError(f"{program} {arguments[-1] if arguments[-1] == 'update' else arguments[0]}: {'; '.join(said)}")
+            raise AptError(f"{program}: {'; '.join(said)}")
         return done.stdout
 
 

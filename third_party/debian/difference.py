@@ -61,4 +61,4 @@ def as_table(changes: Sequence[Change], after: dict[str, Deb]) -> str:
 
 
 def _said(deb: Deb | None) -> str | None:
-    return deb and f"{deb.version} ({deb.suite})"
+    return f"{deb.version} ({deb.suite})" if deb else None

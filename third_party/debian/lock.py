@@ -32,14 +32,18 @@ class Wanted:
 
 
 def read_wanted(path: Path) -> Wanted:
-    """Reads packages.toml; raises AptError on a package that is both wanted and absent."""
-    data = tomllib.loads(path.read_text())
-    want = [name for group in data["want"] for name in group["packages"]]
-    absent = [name for group in data["absent"] for name in group["packages"]]
+    """Reads packages.toml; raises AptError on a missing table or key, or a package both wanted and absent."""
+    try:
+        data = tomllib.loads(path.read_text())
+        suite, architecture = str(data["suite"]), str(data["architecture"])
+        want = [name for group in data["want"] for name in group["packages"]]
+        absent = [name for group in data["absent"] for name in group["packages"]]
+        frozen = [name for group in data["frozen"] for name in group["sources"]]
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise apt.AptError(f"{path}: cannot be read as wanted packages: {type(error).__name__} {error}") from None
     if both := sorted(set(want) & set(absent)):
         raise apt.AptError(f"{path.name}: {', '.join(both)} is wanted and absent; keep one of the two")
-    frozen = [name for group in data["frozen"] for name in group["sources"]]
-    return Wanted(data["suite"], data["architecture"], tuple(want), tuple(absent), tuple(frozen))
+    return Wanted(suite, architecture, tuple(want), tuple(absent), tuple(frozen))
 
 
 def resolve(client: apt.Apt, wanted: Wanted, keep: Mapping[str, str]) -> dict[str, lockfile.Deb]:
@@ -68,7 +72,8 @@ def resolve(client: apt.Apt, wanted: Wanted, keep: Mapping[str, str]) -> dict[st
             source=source,
             source_version=source_version.strip("()") or offer.version,
         )
-    needed = set(re.findall(r"[a-z0-9][a-z0-9+.-]+", " ".join(f"{f.get('Depends')} {f.get('Pre-Depends')}" for f in shown.values())))
+    depends = " ".join(f"{fields.get('Depends')} {fields.get('Pre-Depends')}" for fields in shown.values())
+    needed = set(re.findall(r"[a-z0-9][a-z0-9+.-]+", depends))
     if unused := sorted(set(absent) - needed):
         raise apt.AptError(f"packages.toml: nothing in the lock needs the absent {', '.join(unused)}; remove it")
     if unused := sorted(set(wanted.frozen) - {deb.source for deb in debs.values()}):
@@ -83,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="remake the lock of Debian packages and show the difference")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the lock would change")
     parser.add_argument("--json", action="store_true", help="print the difference as JSON")
-    parser.add_argument("--no-update", action="store_true", help="trust the host's package lists instead of fresh ones")
+    parser.add_argument("--no-update", action="store_true", help="use the host's package lists, not fresh ones")
     args = parser.parse_args(argv)
     folder = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY", "."), "third_party/debian")
     try:

@@ -1,0 +1,99 @@
+"""One engine, one load of the image, and one queue of long programs for all tests of a session."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from images.engine import layout, reference
+from images.engine.docker_engine import DockerEngine
+from images.engine.layout import Image
+from images.engine.result import LoadResult
+from tests.engine import inputs, jobs, scratch
+from tests.engine.containers import DockerRunner, Outcome
+from tests.engine.engines import Dockerd, private_dockerd
+from tests.engine.programs import Programs
+
+
+class Quiet:
+    """Progress that nobody sees."""
+
+    def start(self, what: str, total: int) -> None:
+        """A phase begins."""
+
+    def advance(self, amount: int) -> None:
+        """A phase goes on."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker that names a test's long program."""
+    config.addinivalue_line("markers", "job(name): the test looks at the outcome of a program of tests/engine/jobs.py")
+
+
+@pytest.fixture(scope="session")
+def image() -> Image:
+    """The image under test, as its layout has it."""
+    return layout.read(inputs.path("MOET_IMAGE_LAYOUT"))
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Programs]:
+    """What runs inside, and the folders that it brings."""
+    with scratch.folder(scratch.roomy()) as folder:
+        yield Programs.prepare(folder)
+
+
+@pytest.fixture(scope="session")
+def dockerd() -> Iterator[Dockerd]:
+    """A dockerd of the session's own."""
+    with private_dockerd() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def loaded(dockerd: Dockerd, image: Image) -> LoadResult:
+    """The image in the engine, as `bazel run ...:load` puts it there."""
+    return load(dockerd, image)
+
+
+@pytest.fixture(scope="session")
+def docker(dockerd: Dockerd, loaded: LoadResult) -> DockerRunner:
+    """Containers of the image."""
+    return DockerRunner(dockerd.client, loaded.image_id)
+
+
+@pytest.fixture(scope="session")
+def base(dockerd: Dockerd, loaded: LoadResult) -> DockerRunner:
+    """Containers of the same image without steps, which is loaded after it and shares its layers."""
+    result = load(dockerd, layout.read(inputs.path("MOET_BASE_LAYOUT")))
+    assert result.layers_skipped >= loaded.layers_sent // 2, result
+    return DockerRunner(dockerd.client, result.image_id)
+
+
+@pytest.fixture(scope="session")
+def outcomes(
+    request: pytest.FixtureRequest, programs: Programs, docker: DockerRunner, base: DockerRunner
+) -> Iterator[dict[str, "Future[Outcome]"]]:
+    """The long programs of the selected tests, two at a time from the start of the session on."""
+    marks = [mark for item in request.session.items for mark in item.iter_markers("job")]
+    wanted = {mark.args[0] for mark in marks}
+    with ThreadPoolExecutor(2) as pool:
+        yield {job.name: pool.submit(job.run, programs, docker, base) for job in jobs.JOBS if job.name in wanted}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def outcome(request: pytest.FixtureRequest, outcomes: dict[str, "Future[Outcome]"]) -> Outcome:
+    """How the test's long program ended."""
+    (mark,) = request.node.iter_markers("job")
+    return outcomes[mark.args[0]].result()
+
+
+def load(dockerd: Dockerd, image: Image) -> LoadResult:
+    """Load `image` under a name of the tests' own."""
+    engine = DockerEngine(dockerd.host)
+    try:
+        return engine.load(image, reference.parse(f"moet-test:{Path(image.directory).name}"), Quiet())
+    finally:
+        engine.close()

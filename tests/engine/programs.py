@@ -1,0 +1,87 @@
+"""What the tests run inside the image, and the folders that they bring along."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.engine import inputs
+from tests.engine.containers import Container
+
+PYTHON = "/usr/bin/python3.11"
+MANIFEST = "/usr/share/moet/manifest.json"
+# Where a container runtime puts the host's driver.
+_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+_PYTEST = ["pytest", "pytest-asyncio", "pytest-timeout", "tblib", "iniconfig", "pluggy", "pygments", "packaging"]
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Containers for the tests, over folders of real files below `folder`."""
+
+    folder: Path
+
+    @classmethod
+    def prepare(cls, folder: Path) -> "Programs":
+        """Copy what the containers mount to `folder`: pytest, the driver's stubs, the probes, the tests.
+
+        Raises:
+            MissingInputError: an input is not given.
+        """
+        inputs.copy_wheels(_PYTEST, folder / "pytest")
+        shutil.copytree(Path(__file__).parent / "probes", folder / "probes")
+        shutil.copytree(inputs.path("MOET_STEP_TESTS"), folder / "steps")
+        inputs.unpack_sdist(inputs.path("MOET_VLLM_SDIST"), folder / "vllm")
+        (folder / "driver").mkdir()
+        shutil.copy(inputs.path("MOET_STUB_LIBCUDA"), folder / "driver" / "libcuda.so.1")
+        shutil.copy(inputs.path("MOET_STUB_NVML"), folder / "driver" / "libnvidia-ml.so.1")
+        return cls(folder)
+
+    @property
+    def driver(self) -> dict[str, Path]:
+        """Mounts of the two stub libraries, where a container runtime mounts a driver's."""
+        return {f"{_LIBRARIES}/{library.name}": library for library in sorted((self.folder / "driver").iterdir())}
+
+    def probe(self, name: str, *arguments: str, driver: bool = False) -> Container:
+        """A program of probes/, run by the image's interpreter."""
+        mounts = {"/probes": self.folder / "probes", **(self.driver if driver else {})}
+        return Container([f"/probes/{name}.py", *arguments], entrypoint=PYTHON, mounts=mounts)
+
+    def python(self, code: str) -> Container:
+        """A line of Python, run by the image's interpreter with the driver's stubs."""
+        return Container(["-c", code], entrypoint=PYTHON, mounts=self.driver)
+
+    def step_tests(self, report: str) -> Container:
+        """The tests of the steps and the regression tests."""
+        return self._pytest(report, "steps", ["/steps"])
+
+    def vllm_tests(self, report: str, tests: Sequence[str], deselected: Sequence[str]) -> Container:
+        """vLLM's own tests, `deselected` ids left out."""
+        options = [f"--deselect={name}" for name in deselected]
+        return self._pytest(report, "vllm", [*options, *tests])
+
+    def outcomes(self, report: str) -> dict[str, str]:
+        """`{"module::test": "passed", "failed" or "skipped"}` as a container's pytest wrote them to `report`."""
+        tree = ElementTree.parse(self.folder / report / "report.xml")
+        found = {}
+        for case in tree.iter("testcase"):
+            kinds = {child.tag for child in case}
+            state = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+            found[f"{case.get('classname')}::{case.get('name')}"] = state
+        return found
+
+    def _pytest(self, report: str, tree: str, arguments: Sequence[str]) -> Container:
+        shared = self.folder / report
+        shared.mkdir()
+        shared.chmod(0o777)
+        options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+        return Container(
+            ["-m", "pytest", *options, "--timeout=300", "--junitxml=/report/report.xml", *arguments],
+            entrypoint=PYTHON,
+            mounts={"/pytest": self.folder / "pytest", f"/{tree}": self.folder / tree, **self.driver},
+            shared={"/report": shared},
+            environment={"PYTHONPATH": "/pytest", "HF_HUB_OFFLINE": "1"},
+            folder=f"/{tree}",
+            seconds=1200,
+        )
