@@ -84,7 +84,6 @@ def _image(name, line, reference, steps, overlays, layers, attested, manifest):
             created = line.base.released,
             labels = {
                 "org.opencontainers.image.description": line.description,
-                "org.opencontainers.image.licenses": "Apache-2.0",
                 "org.opencontainers.image.title": line.title,
             },
             line = line.name,

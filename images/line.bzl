@@ -16,7 +16,7 @@ def layer_group(name, projects = [], rest = False, comment = ""):
         comment = "wheels that no other layer names" if rest else ", ".join(projects)
     return struct(name = name, projects = projects, rest = rest, comment = comment)
 
-def step(number, name, patches, switch, default, numerics, reason, evidence, drop_when, kernels = []):
+def step(number, name, patches, switch, default, numerics, reason, evidence, drop_when, on = "1", kernels = []):
     """A numbered change of one line's image.
 
     Args:
@@ -29,6 +29,7 @@ def step(number, name, patches, switch, default, numerics, reason, evidence, dro
       reason: what is wrong without the step, in one sentence.
       evidence: label of the test, or path of the receipt, that shows it.
       drop_when: what upstream must do for the step to go.
+      on: the switch's other value.
       kernels: names of kernel families.
 
     Returns:
@@ -42,6 +43,7 @@ def step(number, name, patches, switch, default, numerics, reason, evidence, dro
         name = name,
         number = number,
         numerics = numerics,
+        on = on,
         patches = patches,
         reason = reason,
         switch = switch,

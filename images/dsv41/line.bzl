@@ -116,6 +116,7 @@ DSV41 = line(
             patches = ["moe-row-alignment.patch"],
             switch = "VLLM_MOET_MOE_BLOCK_M",
             default = "0",
+            on = "64",
             numerics = "identical",
             reason = "Expert rows are padded to 128 also when a decode step has a handful of them.",
             evidence = "//images/dsv41:engine_test",

@@ -10,6 +10,7 @@ from tests.engine import inputs
 from tests.engine.containers import Container
 
 PYTHON = "/usr/bin/python3.11"
+SITE = "/usr/local/lib/python3.11/dist-packages"
 MANIFEST = "/usr/share/moet/manifest.json"
 # Where a container runtime puts the host's driver.
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu"

@@ -1,0 +1,83 @@
+"""The image attests itself, and refuses to serve once a byte of it is another."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.containers import Container, DockerRunner, Outcome
+from tests.engine.programs import MANIFEST, PYTHON, SITE
+
+_REFUSED = 3
+
+
+@pytest.fixture(scope="module")
+def manifest(docker: DockerRunner) -> dict[str, Any]:
+    outcome = docker.run(Container(["manifest"]))
+    assert outcome.status == 0, outcome.tail()
+    document: dict[str, Any] = json.loads(outcome.output)
+    return document
+
+
+def _attest(docker: DockerRunner, **changes: Any) -> Outcome:
+    return docker.run(Container(["attest", "--json"], **changes))
+
+
+def _altered(docker: DockerRunner, path: str, target: Path) -> Path:
+    """The file as it is in the image, but for the last bit of its middle byte."""
+    code = f"import sys; sys.stdout.write(open({path!r}, 'rb').read().hex())"
+    data = bytearray.fromhex(docker.run(Container(["-c", code], entrypoint=PYTHON)).output)
+    data[len(data) // 2] ^= 1
+    target.write_bytes(data)
+    target.chmod(0o644)
+    return target
+
+
+def test_passes_and_reports_the_steps(docker: DockerRunner, manifest: dict[str, Any]) -> None:
+    outcome = _attest(docker)
+    assert outcome.status == 0, outcome.tail()
+    report = json.loads(outcome.output)
+    assert report["ok"] and report["tag"] == manifest["tag"] and report["mismatches"] == []
+    assert [step["name"] for step in report["steps"]] == [step["name"] for step in manifest["steps"]]
+    assert {step["name"]: step["live"] for step in report["steps"]} == {
+        step["name"]: step["default"] != "0" for step in manifest["steps"]
+    }
+
+
+def test_reports_a_switch_that_is_off(docker: DockerRunner, manifest: dict[str, Any]) -> None:
+    switch = manifest["steps"][0]["switch"]
+    report = json.loads(_attest(docker, environment={switch: "0"}).output)
+    assert {step["switch"]: step["live"] for step in report["steps"]}[switch] is False
+
+
+def test_refuses_on_one_changed_byte_of_an_overlaid_file(
+    docker: DockerRunner, manifest: dict[str, Any], tmp_path: Path
+) -> None:
+    path = next(entry["path"] for entry in manifest["files"] if entry["kind"] == "overlay")
+    mounts = {path: _altered(docker, path, tmp_path / "altered.py")}
+    outcome = _attest(docker, mounts=mounts)
+    assert outcome.status == _REFUSED, outcome.tail()
+    assert path in [mismatch["path"] for mismatch in json.loads(outcome.output)["mismatches"]]
+    served = docker.run(Container(["serve", "--help"], mounts=mounts))
+    assert served.status == _REFUSED and f"MISMATCH {path}" in served.errors.replace("file ", "")
+
+
+def test_refuses_an_altered_manifest(docker: DockerRunner, tmp_path: Path) -> None:
+    mounts = {MANIFEST: _altered(docker, MANIFEST, tmp_path / "manifest.json")}
+    outcome = _attest(docker, mounts=mounts)
+    assert outcome.status == _REFUSED, outcome.tail()
+    assert MANIFEST in outcome.output
+
+
+def test_reading_the_manifest_imports_no_vllm(docker: DockerRunner, manifest: dict[str, Any], tmp_path: Path) -> None:
+    """With vLLM's package hidden behind an empty folder the manifest can still be read."""
+    outcome = docker.run(Container(["steps", "--json"], mounts={f"{SITE}/vllm": tmp_path}))
+    assert outcome.status == 0, outcome.tail()
+    numbers = [step["number"] for step in json.loads(outcome.output)]
+    assert numbers == [step["number"] for step in manifest["steps"]]
+
+
+def test_the_image_without_steps_attests_too(base: DockerRunner) -> None:
+    report = json.loads(base.run(Container(["attest", "--json"])).output)
+    assert report["ok"] and report["steps"] == []
