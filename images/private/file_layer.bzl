@@ -28,7 +28,7 @@ def _file_layer_impl(ctx):
         mnemonic = "FileLayer",
         progress_message = "Writing layer %s" % ctx.label.name,
     )
-    return layer_providers(layer)
+    return layer_providers(ctx, layer)
 
 file_layer = rule(
     implementation = _file_layer_impl,

@@ -48,7 +48,7 @@ def _image_manifest_impl(ctx):
     )
     return [
         made,
-        DefaultInfo(files = depset([made.manifest])),
+        DefaultInfo(files = depset([made.manifest]), runfiles = ctx.runfiles([made.manifest])),
         OutputGroupInfo(env = depset([made.env]), labels = depset([made.labels])),
     ]
 

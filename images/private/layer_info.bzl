@@ -29,11 +29,11 @@ def layer_outputs(layer):
     """Returns the files of a LayerInfo, as a list."""
     return [layer.blob, layer.descriptor, layer.listing]
 
-def layer_providers(layer):
+def layer_providers(ctx, layer):
     """Returns what a layer rule returns: the blob by default, all three in the group `layer`."""
     return [
         layer,
-        DefaultInfo(files = depset([layer.blob])),
+        DefaultInfo(files = depset([layer.blob]), runfiles = ctx.runfiles([layer.blob])),
         OutputGroupInfo(layer = depset(layer_outputs(layer))),
     ]
 

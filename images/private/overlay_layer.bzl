@@ -24,7 +24,7 @@ def _overlay_layer_impl(ctx):
         mnemonic = "OverlayLayer",
         progress_message = "Writing the overlay of %s %s" % (overlay.project, overlay.version),
     )
-    return layer_providers(layer)
+    return layer_providers(ctx, layer)
 
 overlay_layer = rule(
     implementation = _overlay_layer_impl,

@@ -21,7 +21,7 @@ def _rootfs_layer_impl(ctx):
         mnemonic = "RootfsLayer",
         progress_message = "Unpacking %d Debian packages into layer %s" % (len(ctx.files.debs), ctx.label.name),
     )
-    return layer_providers(layer)
+    return layer_providers(ctx, layer)
 
 rootfs_layer = rule(
     implementation = _rootfs_layer_impl,

@@ -28,7 +28,7 @@ def _wheel_layer_impl(ctx):
         mnemonic = "WheelLayer",
         progress_message = "Installing %d wheels into layer %s" % (len(ctx.files.wheels), ctx.label.name),
     )
-    return layer_providers(layer) + [RecordsInfo(records = records)]
+    return layer_providers(ctx, layer) + [RecordsInfo(records = records)]
 
 wheel_layer = rule(
     implementation = _wheel_layer_impl,

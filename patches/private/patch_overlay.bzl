@@ -28,7 +28,7 @@ def _impl(ctx):
         progress_message = "Patching %s %s" % (project, version),
     )
     return [
-        DefaultInfo(files = depset([tree, manifest])),
+        DefaultInfo(files = depset([tree, manifest]), runfiles = ctx.runfiles([tree, manifest])),
         OutputGroupInfo(manifest = depset([manifest]), tree = depset([tree])),
         OverlayInfo(manifest = manifest, project = project, tree = tree, version = version),
     ]

@@ -23,6 +23,10 @@ class Outcome:
     errors: str
     seconds: float
 
+    def json(self) -> Any:
+        """The whole output as JSON."""
+        return json.loads(self.output)
+
     def document(self) -> dict[str, Any]:
         """The JSON object on the last line of the output; fails with the end of the errors where there is none."""
         assert self.status == 0, f"status {self.status}: {self.tail()}"

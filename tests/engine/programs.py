@@ -31,7 +31,8 @@ class Programs:
             MissingInputError: an input is not given.
         """
         inputs.copy_wheels(_PYTEST, folder / "pytest")
-        shutil.copytree(Path(__file__).parent / "probes", folder / "probes")
+        for name in ("probes", "plugins"):
+            shutil.copytree(Path(__file__).parent / name, folder / name)
         shutil.copytree(inputs.path("MOET_STEP_TESTS"), folder / "steps")
         inputs.unpack_sdist(inputs.path("MOET_VLLM_SDIST"), folder / "vllm")
         (folder / "driver").mkdir()
@@ -58,31 +59,33 @@ class Programs:
         return self._pytest(report, "steps", ["/steps"])
 
     def vllm_tests(self, report: str, tests: Sequence[str], deselected: Sequence[str]) -> Container:
-        """vLLM's own tests, `deselected` ids left out."""
+        """VLLM's own tests, `deselected` ids left out."""
         options = [f"--deselect={name}" for name in deselected]
         return self._pytest(report, "vllm", [*options, *tests])
 
     def outcomes(self, report: str) -> dict[str, str]:
-        """`{"module::test": "passed", "failed" or "skipped"}` as a container's pytest wrote them to `report`."""
+        """`{"module::test": "passed", "failed" or "skipped"}`, as a container's pytest wrote them to `report`."""
         tree = ElementTree.parse(self.folder / report / "report.xml")
         found = {}
         for case in tree.iter("testcase"):
             kinds = {child.tag for child in case}
             state = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-            found[f"{case.get('classname')}::{case.get('name')}"] = state
+            module = str(case.get("classname")).rpartition(".")[2]
+            found[f"{module}::{case.get('name')}"] = state
         return found
 
     def _pytest(self, report: str, tree: str, arguments: Sequence[str]) -> Container:
         shared = self.folder / report
         shared.mkdir()
         shared.chmod(0o777)
-        options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+        options = ["-q", "-p", "no:cacheprovider", "-p", "skip_global_cleanup"]
+        options += ["-o", "asyncio_default_fixture_loop_scope=function"]
         return Container(
             ["-m", "pytest", *options, "--timeout=300", "--junitxml=/report/report.xml", *arguments],
             entrypoint=PYTHON,
-            mounts={"/pytest": self.folder / "pytest", f"/{tree}": self.folder / tree, **self.driver},
+            mounts={**{f"/{name}": self.folder / name for name in ("pytest", "plugins", tree)}, **self.driver},
             shared={"/report": shared},
-            environment={"PYTHONPATH": "/pytest", "HF_HUB_OFFLINE": "1"},
+            environment={"PYTHONPATH": "/pytest:/plugins", "HF_HUB_OFFLINE": "1"},
             folder=f"/{tree}",
             seconds=1200,
         )

@@ -1,6 +1,5 @@
 """The image attests itself, and refuses to serve once a byte of it is another."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ _REFUSED = 3
 def manifest(docker: DockerRunner) -> dict[str, Any]:
     outcome = docker.run(Container(["manifest"]))
     assert outcome.status == 0, outcome.tail()
-    document: dict[str, Any] = json.loads(outcome.output)
+    document: dict[str, Any] = outcome.json()
     return document
 
 
@@ -37,7 +36,7 @@ def _altered(docker: DockerRunner, path: str, target: Path) -> Path:
 def test_passes_and_reports_the_steps(docker: DockerRunner, manifest: dict[str, Any]) -> None:
     outcome = _attest(docker)
     assert outcome.status == 0, outcome.tail()
-    report = json.loads(outcome.output)
+    report = outcome.json()
     assert report["ok"] and report["tag"] == manifest["tag"] and report["mismatches"] == []
     assert [step["name"] for step in report["steps"]] == [step["name"] for step in manifest["steps"]]
     assert {step["name"]: step["live"] for step in report["steps"]} == {
@@ -47,7 +46,7 @@ def test_passes_and_reports_the_steps(docker: DockerRunner, manifest: dict[str, 
 
 def test_reports_a_switch_that_is_off(docker: DockerRunner, manifest: dict[str, Any]) -> None:
     switch = manifest["steps"][0]["switch"]
-    report = json.loads(_attest(docker, environment={switch: "0"}).output)
+    report = _attest(docker, environment={switch: "0"}).json()
     assert {step["switch"]: step["live"] for step in report["steps"]}[switch] is False
 
 
@@ -58,7 +57,7 @@ def test_refuses_on_one_changed_byte_of_an_overlaid_file(
     mounts = {path: _altered(docker, path, tmp_path / "altered.py")}
     outcome = _attest(docker, mounts=mounts)
     assert outcome.status == _REFUSED, outcome.tail()
-    assert path in [mismatch["path"] for mismatch in json.loads(outcome.output)["mismatches"]]
+    assert path in [mismatch["subject"] for mismatch in outcome.json()["mismatches"]]
     served = docker.run(Container(["serve", "--help"], mounts=mounts))
     assert served.status == _REFUSED and f"MISMATCH {path}" in served.errors.replace("file ", "")
 
@@ -74,10 +73,10 @@ def test_reading_the_manifest_imports_no_vllm(docker: DockerRunner, manifest: di
     """With vLLM's package hidden behind an empty folder the manifest can still be read."""
     outcome = docker.run(Container(["steps", "--json"], mounts={f"{SITE}/vllm": tmp_path}))
     assert outcome.status == 0, outcome.tail()
-    numbers = [step["number"] for step in json.loads(outcome.output)]
+    numbers = [step["number"] for step in outcome.json()]
     assert numbers == [step["number"] for step in manifest["steps"]]
 
 
 def test_the_image_without_steps_attests_too(base: DockerRunner) -> None:
-    report = json.loads(base.run(Container(["attest", "--json"])).output)
+    report = base.run(Container(["attest", "--json"])).json()
     assert report["ok"] and report["steps"] == []

@@ -13,6 +13,9 @@ from pathlib import Path
 
 _INST = re.compile(r"^Inst (\S+) \((\S+) (.*) \[(\w+)\]\)")
 
+# By label and what follows the first dash of the archive's name.
+_SUITES = {("Debian", ""): "main", ("Debian", "updates"): "updates", ("Debian-Security", "security"): "security"}
+
 
 class AptError(Exception):
     """apt refused; the message is one line for the user."""
@@ -78,14 +81,14 @@ class Apt:
     def solve(self, packages: Iterable[str]) -> list[Offer]:
         """Returns what apt would install for `packages` without recommendations, by name.
 
-        Raises AptError when a package is unknown or its dependencies cannot be met.
+        Raises AptError when a package is unknown, its dependencies cannot be met, or Debian itself does not have it.
         """
         text = self._run("apt-get", "--simulate", "--no-install-recommends", "install", *packages)
         offers = []
         for line in text.splitlines():
             if found := _INST.match(line):
                 name, version, releases, _ = found.groups()
-                offers.append(Offer(name.partition(":")[0], version, _suite(releases)))
+                offers.append(Offer(name.partition(":")[0], version, _suite(name, releases)))
         return sorted(offers, key=lambda offer: offer.name)
 
     def show(self, versions: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -143,9 +146,13 @@ class Apt:
         return done.stdout
 
 
-def _suite(releases: str) -> str:
+def _suite(name: str, releases: str) -> str:
     """Tells the archive from apt's list, e.g. "Debian:12.15/oldstable, Debian-Security:12/oldstable-security"."""
-    archives = [release.rpartition("/")[2].rpartition("-")[2] for release in releases.split(", ")]
-    named = {"security": "security", "updates": "updates"}
-    found = [named.get(archive, "main") for archive in archives]
-    return min(found, key=["main", "updates", "security"].index)
+    found = set()
+    for release in releases.split(", "):
+        label, _, archive = release.partition(":")
+        found.add(_SUITES.get((label, archive.rpartition("/")[2].partition("-")[2])))
+    for suite in ("main", "updates", "security"):
+        if suite in found:
+            return suite
+    raise AptError(f"{name} is to be had from {releases} alone, not from Debian's own archives; do not want it")

@@ -49,8 +49,8 @@ def read_wanted(path: Path) -> Wanted:
 def resolve(client: apt.Apt, wanted: Wanted, keep: Mapping[str, str]) -> dict[str, lockfile.Deb]:
     """Returns the packages that `wanted` needs, by name; `keep` maps names to versions to stay with.
 
-    Raises AptError on an unknown package, an absent or frozen entry that nothing needs, or a
-    package that only a source outside the suite has.
+    Raises AptError on an unknown package, one that only a source outside the suite has, and an absent
+    or frozen entry that nothing needs.
     """
     preferences = apt.preferences(wanted.suite, wanted.frozen, keep)
     client.configure(preferences, "")

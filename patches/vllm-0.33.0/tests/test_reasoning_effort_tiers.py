@@ -73,7 +73,7 @@ def anthropic(effort: str) -> ChatParams:
     request = AnthropicMessagesRequest(
         model="m", messages=MESSAGES, max_tokens=8, output_config={"effort": effort}
     )
-    return AnthropicServingMessages._convert_anthropic_to_openai_request(request).build_chat_params(None, "auto")
+    return AnthropicServingMessages.to_chat_completion_request(request).build_chat_params(None, "auto")
 
 
 def thinking(budget: int) -> str:
