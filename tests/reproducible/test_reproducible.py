@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reproducible import elsewhere
+from tests import elsewhere
 
 PAIRS = dict(pair.split("=", 1) for pair in os.environ["TARGETS"].split())
 

@@ -72,7 +72,8 @@ def test_every_interpreter_is_there(tree: Tree) -> None:
         if node.member.mode & 0o111 and (match := re.match(rb"#! *(\S+)", node.member.data))
     }
     for _, elf in programs(tree):
-        interpreters |= {str(s.get_interp_name()).lstrip("/") for s in elf.iter_segments() if isinstance(s, InterpSegment)}
+        named = (s.get_interp_name() for s in elf.iter_segments() if isinstance(s, InterpSegment))
+        interpreters |= {str(name).lstrip("/") for name in named}
     assert {"bin/sh", "lib64/ld-linux-x86-64.so.2"} <= interpreters
     # Modules of the standard library that are not run as programs name an interpreter too.
     assert sorted(path for path in interpreters if tree.real(path) is None) == ["usr/local/bin/python"]
@@ -140,7 +141,7 @@ def test_the_same_layer_from_another_folder_and_order(tmp_path: Path) -> None:
     for deb in debs:
         (tmp_path / deb.name).symlink_to(deb.resolve())
     with tarfile.open(FOLDER / "rootfs.tar.gz") as tar:
-        mtime = tar.getmembers()[0].mtime
+        mtime = next(iter(tar)).mtime
     (tmp_path / "policy.toml").write_bytes((FOLDER / "rootfs.toml").read_bytes())
     built = layer.read_descriptor(FOLDER / "rootfs.json")
     code = rootfs.main([

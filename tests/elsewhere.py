@@ -41,14 +41,19 @@ def repository_cache() -> Path:
     return Path(user.pw_dir, ".cache/bazel", f"_bazel_{user.pw_name}", "cache/repos/v1")
 
 
-class Elsewhere:
-    """A copy of the tree at `folder` with a Bazel server of its own; made by elsewhere()."""
+class BuildError(Exception):
+    """Bazel failed; the message is all that it said."""
 
-    def __init__(self, folder: Path, output_base: Path) -> None:
-        self._folder = folder
+
+class Elsewhere:
+    """A copy of the tree at `folder`, a Bazel server and an environment of its own; made by elsewhere()."""
+
+    def __init__(self, folder: Path, output_base: Path, network: bool) -> None:
+        self.folder = folder
         self._output_base = output_base
+        self._network = network
         # Whatever could leak into an output differs from the first build's.
-        self._env = {
+        self.env = {
             "HOME": str(folder.parent),
             "LANG": "C",
             "PATH": os.environ["PATH"],
@@ -57,15 +62,14 @@ class Elsewhere:
         }
 
     def bazel(self, *arguments: str) -> str:
-        """Runs Bazel without a network and returns its stdout; its stderr is the failure."""
-        map_user = [] if os.getuid() == 0 else ["--map-root-user"]
-        command = [
-            *("unshare", "--net", *map_user, sys.executable, "-c", _LOOPBACK),
-            *("bazel", f"--output_base={self._output_base}", *arguments),
-        ]
-        done = subprocess.run(command, cwd=self._folder, env=self._env, capture_output=True, text=True, check=False)
+        """Runs Bazel and returns its stdout; its stderr is the failure."""
+        command = ["bazel", f"--output_base={self._output_base}", *arguments]
+        if not self._network:
+            map_user = [] if os.getuid() == 0 else ["--map-root-user"]
+            command = ["unshare", "--net", *map_user, sys.executable, "-c", _LOOPBACK, *command]
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise AssertionError(f"bazel {' '.join(arguments)}:\n{done.stderr[-4000:]}")
+            raise BuildError(done.stderr)
         return done.stdout
 
     def build(self, *targets: str) -> Path:
@@ -75,20 +79,20 @@ class Elsewhere:
 
 
 @contextlib.contextmanager
-def elsewhere(root: Path) -> Iterator[Elsewhere]:
+def elsewhere(root: Path, network: bool = False) -> Iterator[Elsewhere]:
     """Copies the tree at `root`, and removes everything that was built of the copy in the end."""
     with tempfile.TemporaryDirectory(prefix="moet-elsewhere-", dir="/var/tmp") as temporary:
         folder = Path(temporary, "a-folder-of-another-name/and-depth")
         folder.mkdir(parents=True)
         copy_tree(root, folder)
         output_base = Path(temporary, "output")
-        made = Elsewhere(folder, output_base)
+        made = Elsewhere(folder, output_base, network)
         umask = os.umask(0o077)
         try:
             yield made
         finally:
             os.umask(umask)
-            with contextlib.suppress(AssertionError):
+            with contextlib.suppress(BuildError):
                 made.bazel("shutdown")
             # Bazel writes its outputs without the right to change their folders.
             for path, _, _ in os.walk(output_base):
