@@ -14,7 +14,7 @@ class State(enum.Enum):
     """How a hunk, a file or a patch stands; from best to worst."""
 
     CLEAN = "clean"
-    OFFSET = "offset"
+    OFFSET = "would apply at an offset"
     SUPERSEDED = "already upstream"
     BLOCKED = "depends on a failed patch"
     CONFLICT = "conflict"

@@ -31,6 +31,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "job(name): the test looks at the outcome of a program of tests/engine/jobs.py")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that wait for a long program come last, in the order in which the programs end."""
+    order = [job.name for job in jobs.JOBS]
+
+    def place(item: pytest.Item) -> int:
+        mark = item.get_closest_marker("job")
+        return order.index(mark.args[0]) + 1 if mark else 0
+
+    items.sort(key=place)
+
+
 @pytest.fixture(scope="session")
 def image() -> Image:
     """The image under test, as its layout has it."""
@@ -58,12 +69,6 @@ def loaded(dockerd: Dockerd, image: Image) -> LoadResult:
 
 
 @pytest.fixture(scope="session")
-def docker(dockerd: Dockerd, loaded: LoadResult) -> DockerRunner:
-    """Containers of the image."""
-    return DockerRunner(dockerd.client, loaded.image_id)
-
-
-@pytest.fixture(scope="session")
 def base(dockerd: Dockerd, loaded: LoadResult) -> DockerRunner:
     """Containers of the same image without steps, which is loaded after it and shares its layers."""
     result = load(dockerd, layout.read(inputs.path("MOET_BASE_LAYOUT")))
@@ -73,14 +78,21 @@ def base(dockerd: Dockerd, loaded: LoadResult) -> DockerRunner:
 
 @pytest.fixture(scope="session")
 def outcomes(
-    request: pytest.FixtureRequest, programs: Programs, docker: DockerRunner, base: DockerRunner
+    request: pytest.FixtureRequest, programs: Programs, dockerd: Dockerd, loaded: LoadResult, base: DockerRunner
 ) -> Iterator[dict[str, "Future[Outcome]"]]:
-    """The long programs of the selected tests, two at a time from the start of the session on."""
+    """The long programs of the selected tests, two at a time."""
     marks = [mark for item in request.session.items for mark in item.iter_markers("job")]
     wanted = {mark.args[0] for mark in marks}
+    image = DockerRunner(dockerd.client, loaded.image_id)
     with ThreadPoolExecutor(2) as pool:
-        yield {job.name: pool.submit(job.run, programs, docker, base) for job in jobs.JOBS if job.name in wanted}
+        yield {job.name: pool.submit(job.run, programs, image, base) for job in jobs.JOBS if job.name in wanted}
         pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="session")
+def docker(dockerd: Dockerd, loaded: LoadResult, outcomes: dict[str, "Future[Outcome]"]) -> DockerRunner:
+    """Containers of the image, for whatever a test runs while the long programs run."""
+    return DockerRunner(dockerd.client, loaded.image_id)
 
 
 @pytest.fixture

@@ -21,13 +21,11 @@ _DEBIAN_BAZEL_7 = {
 def bazel_compat_repositories():
     """Declares rules_cc, rules_java, rules_python, rules_shell and remote_coverage_tools.
 
-    Takes the real repositories under Bazel 5 and newer (where Debian packages them) and the
-    stand-ins of this folder otherwise.
+    Takes the repositories that Debian packages beside its Bazel 7, and this folder's stand-ins for Bazel 4.
     """
-    major = native.bazel_version.split(".")[0]
 
-    # Debian's Bazel 4 does not know its own version.
-    if major.isdigit() and int(major) >= 5:
+    # Debian's builds leave native.bazel_version empty, so an addition of Bazel 6 tells them apart.
+    if hasattr(native, "package_relative_label"):
         for name, path in _DEBIAN_BAZEL_7.items():
             native.local_repository(name = name, path = path)
     else:

@@ -70,9 +70,7 @@ def responses(effort: str) -> ChatParams:
 
 
 def anthropic(effort: str) -> ChatParams:
-    request = AnthropicMessagesRequest(
-        model="m", messages=MESSAGES, max_tokens=8, output_config={"effort": effort}
-    )
+    request = AnthropicMessagesRequest(model="m", messages=MESSAGES, max_tokens=8, output_config={"effort": effort})
     return AnthropicServingMessages.to_chat_completion_request(request).build_chat_params(None, "auto")
 
 

@@ -122,9 +122,7 @@ def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engram, "get_tensor_model_parallel_rank", lambda: 1)
     monkeypatch.setattr(engram, "get_engram_dp_size", lambda: 1)
     monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda index: SimpleNamespace(multi_processor_count=188)
-    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(multi_processor_count=188))
 
 
 def _engram(config: VllmConfig) -> Any:

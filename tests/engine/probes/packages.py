@@ -39,11 +39,13 @@ def record_faults(manifest: dict[str, Any]) -> tuple[list[str], int]:
     """Faults of the RECORD files, and how many rows they have together."""
     faults, rows = [], 0
     claims: dict[Path, dict[str, str]] = defaultdict(dict)
-    overlaid = {Path(entry["path"]): entry["sha256"] for entry in manifest["files"] if entry["kind"] == "overlay"}
+    listed: set[Path] = set()
+    overlaid = {Path(entry["path"]) for entry in manifest["files"] if entry["kind"] == "overlay"}
     for distribution in distributions(path=[str(_SITE)]):
         for name, digest, size in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
             rows += 1
             path = Path(os.path.normpath(_SITE / name))
+            listed.add(path)
             if not path.is_file():
                 faults.append(f"{path}: in the RECORD of {_name(distribution)} but not in the image")
                 continue
@@ -56,7 +58,7 @@ def record_faults(manifest: dict[str, Any]) -> tuple[list[str], int]:
             faults.append(f"{path}: different bytes from {', '.join(sorted(owners))}")
         elif (len(owners) > 1 or path in overlaid) and _sha256(path) not in owners.values():
             faults.append(f"{path}: not the bytes in the RECORD of {', '.join(sorted(owners))}")
-    faults += [f"{path}: overlaid, but in no RECORD" for path in sorted(overlaid) if path not in claims]
+    faults += [f"{path}: overlaid, but in no RECORD" for path in sorted(overlaid - listed)]
     return faults, rows
 
 

@@ -1,0 +1,22 @@
+"""A small wheel for tests, with a RECORD that is right."""
+
+import base64
+import hashlib
+import zipfile
+from pathlib import Path
+
+
+def make_wheel(folder: Path, files: dict[str, bytes], name: str = "demo-1.0") -> Path:
+    """Write `<name>-py3-none-any.whl` with these files into `folder`. Returns its path."""
+    info = f"{name}.dist-info"
+    rows = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in files.items()]
+    record = "\n".join([*rows, f"{info}/RECORD,,", ""])
+    path = folder / f"{name}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, data in {**files, f"{info}/RECORD": record.encode()}.items():
+            archive.writestr(zipfile.ZipInfo(member), data)
+    return path
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

@@ -1,0 +1,61 @@
+"""The engines of the tests leave no mount, process or folder behind, also when a test fails in the middle."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.engine import scratch
+from tests.engine.engines import EngineUnavailableError, loopback_registry, private_dockerd, private_podman
+from tests.engine.synthetic import make_layout
+
+
+class _InterruptedError(Exception):
+    pass
+
+
+def _leftovers(paths: list[Path]) -> dict[str, object]:
+    found = {str(path): (path.exists(), scratch.mounts_below(path), scratch.processes_naming(path)) for path in paths}
+    return {path: left for path, left in found.items() if any(left)}
+
+
+def test_dockerd_is_gone_after_a_failure() -> None:
+    paths: list[Path] = []
+    with pytest.raises(_InterruptedError), private_dockerd() as engine:
+        paths = [engine.runtime, engine.data.parent]
+        assert len(_leftovers(paths)) == 2
+        raise _InterruptedError
+    assert _leftovers(paths) == {}
+
+
+def test_podman_is_gone_after_a_failure(tmp_path: Path) -> None:
+    directory = make_layout(tmp_path / "layout", "line:r1", [{"a": b"1"}])
+    paths: list[Path] = []
+    with pytest.raises(_InterruptedError), private_podman() as engine:
+        paths = [engine.data, Path(engine.environment["CONTAINERS_CONF"]).parent]
+        assert engine("pull", f"oci:{directory}").returncode == 0
+        assert len(_leftovers(paths)) == 2
+        raise _InterruptedError
+    assert _leftovers(paths) == {}
+
+
+def test_registry_is_gone_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_TMPDIR", str(tmp_path))
+    with pytest.raises(_InterruptedError), loopback_registry():
+        assert len(scratch.processes_naming(tmp_path)) == 1
+        raise _InterruptedError
+    assert list(tmp_path.iterdir()) == []
+    assert scratch.processes_naming(tmp_path) == []
+
+
+def test_mounts_in_a_folder_are_undone() -> None:
+    with scratch.folder() as folder:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+        assert scratch.mounts_below(folder) == [str(folder)]
+    assert not folder.exists() and scratch.mounts_below(folder) == []
+
+
+def test_a_missing_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.engine.engines._PATH", "/nowhere")
+    with pytest.raises(EngineUnavailableError, match="apt-get install docker.io"), private_dockerd():
+        pass
