@@ -15,10 +15,10 @@ def _wheel_layers_impl(_target, ctx):
         wheels = ctx.rule.files.wheels
         layers = [struct(
             comment = ctx.rule.attr.comment,
-            drop = ctx.rule.attr.drop,
+            drop = tuple(ctx.rule.attr.drop),
             mtime = ctx.rule.attr.mtime,
             name = ctx.label.name,
-            wheels = [wheel.short_path for wheel in wheels],
+            wheels = tuple([wheel.short_path for wheel in wheels]),
         )]
     return [_WheelLayersInfo(
         layers = depset(layers, transitive = [info.layers for info in below], order = "postorder"),

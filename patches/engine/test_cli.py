@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from patches.engine import cli, overlay
+from patches.engine import cli, files, overlay
 from patches.engine.errors import PatchError
 from patches.engine.fake_series import make_patch, make_series
 from patches.engine.fake_wheel import make_wheel
@@ -34,14 +34,14 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def content(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_build_writes_changed_files_and_manifest(tmp_path: Path, wheel: Path) -> None:
     folder, out, manifest = make_series(tmp_path, PATCHES), tmp_path / "out", tmp_path / "overlay.json"
     assert run(wheel, folder, "build", "--out", out, "--manifest", manifest) == 0
-    assert files(out) == {"demo/x.py": FIVE_AND_SIX, "demo/new/y.py": b"y = 1\n"}
+    assert content(out) == {"demo/x.py": FIVE_AND_SIX, "demo/new/y.py": b"y = 1\n"}
     data = json.loads(manifest.read_text())
     assert data["project"] == "demo"
     assert data["version"] == "1.0"
@@ -75,7 +75,7 @@ def test_build_twice_gives_the_same_bytes(tmp_path: Path, wheel: Path) -> None:
     for place in ("a", "b/c"):
         out = tmp_path / place
         assert run(wheel, folder, "build", "--out", out / "tree", "--manifest", out / "overlay.json") == 0
-    assert files(tmp_path / "a") == files(tmp_path / "b/c")
+    assert content(tmp_path / "a") == content(tmp_path / "b/c")
 
 
 @pytest.mark.parametrize("command", ["check", "build"])
@@ -84,10 +84,12 @@ def test_a_failure_is_told_in_one_last_line_and_writes_nothing(
 ) -> None:
     moved = make_wheel(tmp_path, {"demo/x.py": b"new = 1\n" + BASE})
     folder = make_series(tmp_path, PATCHES)
-    before = files(tmp_path)
-    more = ["--out", tmp_path / "out", "--manifest", tmp_path / "overlay.json"] if command == "build" else []
+    before = content(tmp_path)
+    more: list[str | Path] = (
+        ["--out", tmp_path / "out", "--manifest", tmp_path / "overlay.json"] if command == "build" else []
+    )
     assert run(moved, folder, command, *more) == 1
-    assert files(tmp_path) == before
+    assert content(tmp_path) == before
     assert not (tmp_path / "out").exists()
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(
@@ -101,7 +103,7 @@ def test_a_filled_folder_is_left_alone(tmp_path: Path, wheel: Path, capsys: pyte
     out.mkdir()
     (out / "mine").write_text("x")
     assert run(wheel, folder, "build", "--out", out, "--manifest", tmp_path / "overlay.json") == 1
-    assert files(out) == {"mine": b"x"}
+    assert content(out) == {"mine": b"x"}
     assert not (tmp_path / "overlay.json").exists()
     assert "is not an empty folder: remove it or name another" in capsys.readouterr().err
 
@@ -110,24 +112,26 @@ def test_a_full_disk_leaves_nothing(
     tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_series(tmp_path, PATCHES)
-    real, written = overlay.write, []
+    written: list[Path] = []
 
     def write(path: Path, data: bytes) -> None:
         if written:
             raise OSError(28, "No space left on device", str(path))
         written.append(path)
-        real(path, data)
+        files.write(path, data)
 
-    monkeypatch.setattr(overlay, "write", write)
-    before = files(tmp_path)
+    monkeypatch.setattr("patches.engine.overlay.write", write)
+    before = content(tmp_path)
     assert run(wheel, folder, "build", "--out", tmp_path / "out", "--manifest", tmp_path / "overlay.json") == 1
-    assert files(tmp_path) == before
+    assert content(tmp_path) == before
     assert "cannot write the overlay (No space left on device)" in capsys.readouterr().err
 
 
 def test_what_was_written_is_checked_not_believed(tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = overlay.write
-    monkeypatch.setattr(overlay, "write", lambda path, data: real(path, data.replace(b"n30 = 30\n", b"n30 = 31\n")))
+    def spoil(path: Path, data: bytes) -> None:
+        files.write(path, data.replace(b"n30 = 30\n", b"n30 = 31\n"))
+
+    monkeypatch.setattr("patches.engine.overlay.write", spoil)
     with Wheel(wheel) as opened:
         outcome = judge(load_series(make_series(tmp_path, PATCHES)), opened)
         with pytest.raises(PatchError, match="without the patches the written file is not the wheel's"):

@@ -1,6 +1,6 @@
 import random
 
-from unidiff import PatchSet
+from unidiff.patch import PatchSet
 
 from patches.engine.diff import parse_diff
 from patches.engine.make import make_diff

@@ -74,11 +74,19 @@ def anthropic(effort: str) -> ChatParams:
     return AnthropicServingMessages.to_chat_completion_request(request).build_chat_params(None, "auto")
 
 
+def token(name: str) -> str:
+    return f"<\uff5c{name}\uff5c>"
+
+
+BEGIN = token("begin\u2581of\u2581sentence")
+TURN = token("User") + "question" + token("Assistant")
+
+
 def thinking(budget: int) -> str:
     return (
-        "<｜begin▁of▁sentence｜><｜System｜>"
-        f"Reasoning Effort: {budget} (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
-        "<｜User｜>question<｜Assistant｜><think>"
+        f"{BEGIN}{token('System')}Reasoning Effort: {budget} "
+        "(range 1-100, the higher the value, the more thorough the reasoning)\n\n"
+        f"{TURN}<think>"
     )
 
 
@@ -107,7 +115,7 @@ def test_without_effort_it_is_high(render: Render) -> None:
 
 
 def test_none_turns_thinking_off(render: Render) -> None:
-    assert render(chat(reasoning_effort="none")) == "<｜begin▁of▁sentence｜><｜User｜>question<｜Assistant｜></think>"
+    assert render(chat(reasoning_effort="none")) == f"{BEGIN}{TURN}</think>"
 
 
 @pytest.mark.parametrize("effort", [0, 101, -1, True, 1.5, "huge"])
