@@ -18,6 +18,8 @@ from images.oci import layer as oci_layer
 from tests.engine import scratch
 from third_party.python.lock import uv_binary
 
+OURS = "Moet: wheels to layout"
+INSTALL = "uv: wheels to a tree"
 # The environment of Bazel's actions, with --incompatible_strict_action_env.
 _ACTION = {"PATH": "/bin:/usr/bin:/usr/local/bin"}
 _SITE = "usr/local/lib/python3.11"
@@ -36,31 +38,31 @@ class Samples:
     unpacked_bytes: int = 0
 
 
-def compare(plan: Plan, ways: Sequence[Peer], rounds: int, work: Path, progress: Callable[[str], None]) -> Samples:
-    """Measure every way `rounds` times, each round in the other order; folders come and go below `work`.
+def compare(
+    plan: Plan, ways: Sequence[Peer], rounds: int, work: Path, samples: Samples, progress: Callable[[str], None]
+) -> None:
+    """Measure every way `rounds` times into `samples`, each round in the other order; folders come and go in `work`.
 
     Raises:
         BenchError: a program failed, or installed tree and layers do not hold the same content.
     """
     for wheel in plan.wheels:
         _read(wheel)
-    samples = Samples(peers={way.name: [] for way in ways})
+    samples.peers.update({way.name: [] for way in ways})
     for turn in range(rounds):
         with scratch.folder(work) as folder:
             tree = peers.make_context(folder / "context")
-            progress("uv: wheels to a tree")
+            progress(INSTALL)
             samples.install.append(_install(plan, tree, folder / "uv"))
-            names = ["", *samples.peers]
-            for name in reversed(names) if turn % 2 else names:
-                way = next((way for way in ways if way.name == name), None)
-                progress(way.title if way else "Moet: wheels to layout")
+            order = [None, *ways]
+            for way in reversed(order) if turn % 2 else order:
+                progress(way.title if way else OURS)
                 with scratch.folder(folder) as place:
                     if way:
-                        samples.peers[name].append(way.make(tree.parent, place))
+                        samples.peers[way.name].append(way.make(tree.parent, place))
                     else:
                         samples.ours.append(_ours(plan, place))
                         samples.files, samples.unpacked_bytes = _check_content(plan, place, tree)
-    return samples
 
 
 def _ours(plan: Plan, folder: Path) -> Sample:

@@ -43,9 +43,9 @@ class Workspace:
         """The process id of Bazel's server."""
         return [self._server]
 
-    def build(self, target: str) -> None:
-        """Builds a target."""
-        self._run(["build", target])
+    def build(self, target: str, wait: bool = False) -> None:
+        """Builds a target; `wait` for a command that runs already, which what is measured must not."""
+        self._run(["build", target], wait)
 
     def load(self, target: str, host: str) -> dict[str, Any]:
         """Runs an image's load command against the engine at `host` and returns its report."""
@@ -56,8 +56,9 @@ class Workspace:
         """The plan's image, as it was built last."""
         return layout.read(self._bin / plan.layout)
 
-    def _run(self, arguments: list[str]) -> str:
-        done = programs.call([*self._bazel, "--noblock_for_lock", *arguments], programs.environment(), self.root)
+    def _run(self, arguments: list[str], wait: bool = False) -> str:
+        block = "--block_for_lock" if wait else "--noblock_for_lock"
+        done = programs.call([*self._bazel, block, *arguments], programs.environment(), self.root)
         if done.returncode == _LOCK_HELD:
             raise BenchError("another Bazel command is running here; measure when the machine has nothing else to do")
         if done.returncode:
@@ -87,7 +88,7 @@ class Builds:
 
 def noop(space: Workspace, plan: Plan, rounds: int, result: Builds, progress: Callable[[str], None]) -> None:
     """Measure builds of an image that is built already."""
-    space.build(plan.image)
+    space.build(plan.image, wait=True)
     result.image_bytes = _bytes(space.image(plan))
     for _ in range(rounds):
         progress(f"bazel build {plan.image}, nothing to do")
@@ -127,7 +128,7 @@ def _load(space: Workspace, plan: Plan, host: str, daemons: list[int]) -> Loaded
 def _edited(space: Workspace, plan: Plan, result: Builds) -> Iterator[edit.Edit]:
     """An Edit over a built image; at the end the image is built back and must be the one it was."""
     with edit.undone(space.root, plan.patches) as change:
-        space.build(plan.image)
+        space.build(plan.image, wait=True)
         before = space.image(plan)
         result.image_bytes = _bytes(before)
         try:
@@ -136,7 +137,7 @@ def _edited(space: Workspace, plan: Plan, result: Builds) -> Iterator[edit.Edit]
                 raise BenchError(f"an edit of {change.patch} did not change the image: nothing was measured")
         finally:
             change.undo()
-            space.build(plan.image)
+            space.build(plan.image, wait=True)
     after = space.image(plan).manifest.digest
     if after != before.manifest.digest:
         raise BenchError(f"the image is {after} after the edit was undone, and was {before.manifest.digest}")

@@ -5,14 +5,13 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bench import peers, programs
-from third_party.python.lock import uv_binary
 
-# program: the Debian package that states a version where the program does not.
-_PROGRAMS = {"dockerd": "docker.io", "umoci": "umoci", "buildah": "buildah"}
+_WHEELS = ("isal", "uv")
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -29,14 +28,19 @@ def describe(folder: Path) -> dict[str, Any]:
     }
 
 
-def versions(root: Path | None) -> dict[str, str]:
-    """Versions of everything that was measured; `root` is the workspace, whose commit is among them."""
-    found = {"python": platform.python_version(), "isal": importlib.metadata.version("isal")}
-    found["uv"] = _version([str(uv_binary())]) if os.access(uv_binary(), os.X_OK) else importlib.metadata.version("uv")
-    found["docker"] = _version([peers.docker_client()])
-    found.update({name: _version([programs.find(name, package)]) for name, package in _PROGRAMS.items()})
+def versions(needed: Mapping[str, str], root: Path | None) -> dict[str, str]:
+    """Versions of what is measured, and the commit of the workspace `root`.
+
+    `needed` maps programs to their Debian packages.
+
+    Raises:
+        BenchError: one of them is not installed.
+    """
+    found = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in _WHEELS}}
+    for program, package in needed.items():
+        found[program] = _version(peers.docker_client() if program == "docker" else programs.find(program, package))
     if root:
-        found["bazel"] = _version([os.environ.get("BAZEL", "bazel")])
+        found["bazel"] = _version(os.environ.get("BAZEL", "bazel"), "bazel-bootstrap")
         found["moet"] = programs.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], folder=root).strip()
     return found
 
@@ -74,7 +78,9 @@ def _field(path: str, name: str) -> str:
     return "unknown"
 
 
-def _version(command: list[str]) -> str:
-    text = programs.run([*command, "--version"]).strip().splitlines()[-1]
-    number = re.search(r"\d+\.\d+[\w.+-]*", text)
-    return number.group() if number else text
+def _version(program: str, package: str | None = None) -> str:
+    """What `program --version` says; Debian's Bazel does not know its version, then `package` has it."""
+    number = re.search(r"\d+\.\d+[\w.+-]*", programs.run([program, "--version"]))
+    if number:
+        return number.group()
+    return programs.run(["dpkg-query", "-W", "-f", "${Version}", package]) if package else "unknown"

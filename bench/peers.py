@@ -1,7 +1,7 @@
 """How others make an image of a tree of files; each does it in a folder of its own and is measured."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +24,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Peer:
-    """A way to an image: `make` takes a build context (Dockerfile and tree/) and an empty folder."""
+    """A way to an image: `make` takes a build context (Dockerfile and tree/) and an empty folder.
+
+    `programs` maps those that it needs to their Debian packages.
+    """
 
     name: str
     title: str
-    packages: tuple[tuple[str, str], ...]
+    programs: Mapping[str, str]
     make: Callable[[Path, Path], Sample]
 
 
@@ -77,12 +80,12 @@ def docker_buildkit(context: Path, work: Path) -> Sample:
     return _docker(context, work, "1")
 
 
-_DOCKER = (("docker", "docker.io"), ("dockerd", "docker.io"))
+_DOCKER = {"docker": "docker.io", "dockerd": "docker.io"}
 PEERS = (
-    Peer("umoci", "umoci insert", (("umoci", "umoci"),), umoci),
+    Peer("umoci", "umoci insert", {"umoci": "umoci"}, umoci),
     Peer("docker", "docker build, legacy builder", _DOCKER, docker),
     Peer("docker-buildkit", "docker build, BuildKit", _DOCKER, docker_buildkit),
-    Peer("buildah", "buildah bud + push oci:", (("buildah", "buildah"),), buildah),
+    Peer("buildah", "buildah bud + push oci:", {"buildah": "buildah"}, buildah),
 )
 
 

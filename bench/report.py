@@ -10,22 +10,29 @@ from rich.table import Table
 from bench.outcome import Aim, Row
 
 SCHEMA = "moet.bench.v1"
+_WIDTH = 120
+_CAPTION = "x: wall time over Moet's; with uv: the wheels' installation included. Docker's images are not compressed."
 
 
-def show(console: Console, facts: dict[str, Any], rows: Sequence[Row], aims: Sequence[Aim]) -> None:
+def console(stderr: bool) -> Console:
+    """A console; where it is no terminal, wide enough for the tables."""
+    made = Console(stderr=stderr)
+    return made if made.is_terminal else Console(stderr=stderr, width=_WIDTH)
+
+
+def show(out: Console, facts: dict[str, Any], rows: Sequence[Row], aims: Sequence[Aim]) -> None:
     """Print what was measured on what, the rows, and the aims."""
     machine, content = facts["machine"], facts["content"]
-    console.print(
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB memory,"
-        f" {machine['file_system']}, Linux {machine['kernel']}, load {machine['load_average_1min']} at the start"
-    )
-    console.print(", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
-    console.print(
-        f"content: {content['wheels']} wheels ({_mb(content['wheels_bytes'])}) of layers {', '.join(content['layers'])}"
-        + (f": {content['files']} files, {_mb(content['unpacked_bytes'])}" if content["files"] else "")
-    )
-    console.print(_rows(rows))
-    console.print(_aims(aims))
+    hardware = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB memory"
+    system = f"{machine['file_system']}, Linux {machine['kernel']}, load {machine['load_average_1min']} at the start"
+    lines = [f"{hardware}, {system}", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())]
+    if content["files"]:
+        wheels = f"{content['wheels']} wheels ({_mb(content['wheels_bytes'])}) of layers {', '.join(content['layers'])}"
+        lines.append(f"content: {wheels}: {content['files']} files, {_mb(content['unpacked_bytes'])}")
+    for line in lines:
+        out.print(line, soft_wrap=True, highlight=False)
+    out.print(_rows(rows))
+    out.print(_aims(aims))
 
 
 def document(facts: dict[str, Any], rows: Sequence[Row], aims: Sequence[Aim], runs: dict[str, Any]) -> dict[str, Any]:
@@ -35,15 +42,16 @@ def document(facts: dict[str, Any], rows: Sequence[Row], aims: Sequence[Aim], ru
 
 
 def _rows(rows: Sequence[Row]) -> Table:
-    table = Table(title="medians", caption="x: wall time over Moet's; with uv: the wheels' installation included")
-    table.add_column("")
-    for heading in ("runs", "wall s", "CPU s", "written MB", "image MB", "x", "x with uv"):
+    compared = any(row.times is not None for row in rows)
+    table = Table(title="medians", caption=_CAPTION if compared else None)
+    table.add_column("", no_wrap=True)
+    for heading in ("runs", "wall s", "CPU s", "written MB", "image MB", *(("x", "x with uv") if compared else ())):
         table.add_column(heading, justify="right")
     for row in rows:
         numbers = [f"{row.wall_s:.2f}", f"{row.cpu_s:.2f}", f"{row.written_bytes / 1e6:.1f}"]
         image = "" if row.image_bytes is None else f"{row.image_bytes / 1e6:.1f}"
         ratios = ["" if ratio is None else f"{ratio:.2f}" for ratio in (row.times, row.times_installed)]
-        table.add_row(row.name, str(row.runs), *numbers, image, *ratios)
+        table.add_row(row.name, str(row.runs), *numbers, image, *(ratios if compared else ()))
     return table
 
 

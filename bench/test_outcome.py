@@ -11,9 +11,9 @@ def nothing(_context: Path, _work: Path) -> Sample:
     raise AssertionError
 
 
-UMOCI = Peer("umoci", "umoci insert", (), nothing)
-DOCKER = Peer("docker", "docker build", (), nothing)
-BUILDAH = Peer("buildah", "buildah bud", (), nothing)
+UMOCI = Peer("umoci", "umoci insert", {}, nothing)
+DOCKER = Peer("docker", "docker build", {}, nothing)
+BUILDAH = Peer("buildah", "buildah bud", {}, nothing)
 
 
 def sample(wall: float, image: int = 100) -> Sample:
@@ -55,7 +55,7 @@ def test_fetched_wheels_count_as_written() -> None:
 
 def test_builds_are_judged_by_their_medians() -> None:
     def load(wall: float) -> Loaded:
-        return Loaded(Cost(wall, 1, 1), 1, 1)
+        return Loaded(Cost(wall, 1, 1), 400_000, 2)
 
     builds = Builds(
         image_bytes=7,
@@ -67,7 +67,7 @@ def test_builds_are_judged_by_their_medians() -> None:
     assert {aim.what: (aim.measured, aim.met) for aim in outcome.build_aims(builds)} == {
         "no-op build": ("0.50 s", True),
         "one line of a patch to a new layout": ("3.00 s", True),
-        "one line of a patch to the engine": ("1/18.2", False),
+        "one line of a patch to the engine": ("1/18.2, 0.4 MB sent", False),
     }
     assert [(row.wall_s, row.runs, row.image_bytes) for row in outcome.build_rows(builds)] == [
         (0.5, 3, 7),

@@ -38,6 +38,9 @@ class DockerEngine:
 
     def __init__(self, host: str | None) -> None:
         self.host = host or default_host()
+        if self.host.startswith("ssh:"):
+            forward = "ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST"
+            raise EngineError(f"{self.host}: ssh is not spoken here; forward the socket ({forward}) and name that one")
         try:
             self._client = docker.DockerClient(base_url=self.host, timeout=1800)
             self._api: Any = self._client.api

@@ -127,6 +127,18 @@ def test_no_engine_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
         assert words in message
 
 
+@pytest.mark.parametrize(
+    ("host", "words"), [("ssh://other", "forward the socket"), ("/a/path", "Invalid bind address")]
+)
+def test_addresses_that_cannot_be_used(
+    host: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = make_layout(tmp_path / "layout", "line:r1", [{"a": b"1"}])
+    assert load.main(["--layout", str(directory), "--ref", "line:r1", "--host", host]) == 1
+    message = capsys.readouterr().err
+    assert words in message and message.count("\n") == 1
+
+
 def _used(disk: Path) -> int:
     done = subprocess.run(
         ["df", "--block-size=1", "--output=used", str(disk)], capture_output=True, text=True, check=True

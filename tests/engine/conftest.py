@@ -90,8 +90,9 @@ def outcomes(
 
 
 @pytest.fixture(scope="session")
-def docker(dockerd: Dockerd, loaded: LoadResult, outcomes: dict[str, "Future[Outcome]"]) -> DockerRunner:
+def docker(request: pytest.FixtureRequest, dockerd: Dockerd, loaded: LoadResult) -> DockerRunner:
     """Containers of the image, for whatever a test runs while the long programs run."""
+    request.getfixturevalue("outcomes")
     return DockerRunner(dockerd.client, loaded.image_id)
 
 

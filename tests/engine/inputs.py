@@ -11,19 +11,31 @@ class MissingInputError(Exception):
     """An environment variable that names an input is unset, or names nothing."""
 
 
-def path(variable: str) -> Path:
-    """The file or folder that `variable` names, relative to the working folder.
+def paths(variable: str) -> list[Path]:
+    """The files or folders that `variable` names, separated by spaces and relative to the working folder.
 
     Raises:
         MissingInputError: one line that names the variable.
     """
-    value = os.environ.get(variable)
-    if not value:
+    values = os.environ.get(variable, "").split()
+    if not values:
         raise MissingInputError(f"{variable} is not set; run the tests through Bazel, or set it to a path")
-    found = Path(value).resolve()
-    if not found.exists():
-        raise MissingInputError(f"{variable}={value} does not exist; build it, or set the variable to another path")
-    return found
+    for value in values:
+        if not Path(value).exists():
+            raise MissingInputError(f"{variable}: {value} does not exist; build it, or name another path")
+    return [Path(value).absolute() for value in values]
+
+
+def path(variable: str) -> Path:
+    """The one file or folder that `variable` names.
+
+    Raises:
+        MissingInputError: one line that names the variable.
+    """
+    values = paths(variable)
+    if len(values) != 1:
+        raise MissingInputError(f"{variable} names {len(values)} paths; one was expected")
+    return values[0]
 
 
 def copy_wheels(names: list[str], target: Path) -> Path:
@@ -37,12 +49,6 @@ def copy_wheels(names: list[str], target: Path) -> Path:
             if ".." not in file.parts and source.is_file():
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target / file)
-    return target
-
-
-def copy_tree(source: Path, target: Path) -> Path:
-    """Copy a folder, links replaced by what they lead to, and return `target`."""
-    shutil.copytree(source, target)
     return target
 
 

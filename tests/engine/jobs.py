@@ -25,7 +25,7 @@ JOBS = (
     Job("vllm", lambda programs: programs.vllm_tests("vllm-report", upstream.TESTS, upstream.DESELECTED)),
     Job("steps", lambda programs: programs.step_tests("steps-report")),
     Job("steps-on-base", lambda programs: programs.step_tests("base-report"), on_base=True),
-    Job("serve-help", lambda programs: Container(["serve", "--help"], mounts=programs.driver, hardened=True)),
+    Job("serve-help", lambda programs: programs.serve_help()),
     Job("jit-torch", lambda programs: programs.probe("jit_torch")),
     Job("jit-flashinfer", lambda programs: programs.probe("jit_flashinfer", driver=True)),
 )

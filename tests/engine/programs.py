@@ -14,6 +14,8 @@ SITE = "/usr/local/lib/python3.11/dist-packages"
 MANIFEST = "/usr/share/moet/manifest.json"
 # Where a container runtime puts the host's driver.
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+# humming starts two builds beside every import of vLLM; here they would only take the processor from the tests.
+_QUIET = {"HUMMING_DISABLE_PARALLEL_BUILD": "1"}
 _PYTEST = ["pytest", "pytest-asyncio", "pytest-timeout", "tblib", "iniconfig", "pluggy", "pygments", "packaging"]
 
 
@@ -33,7 +35,9 @@ class Programs:
         inputs.copy_wheels(_PYTEST, folder / "pytest")
         for name in ("probes", "plugins"):
             shutil.copytree(Path(__file__).parent / name, folder / name)
-        shutil.copytree(inputs.path("MOET_STEP_TESTS"), folder / "steps")
+        (folder / "steps").mkdir()
+        for test in inputs.paths("MOET_STEP_TESTS"):
+            shutil.copy(test, folder / "steps")
         inputs.unpack_sdist(inputs.path("MOET_VLLM_SDIST"), folder / "vllm")
         (folder / "driver").mkdir()
         shutil.copy(inputs.path("MOET_STUB_LIBCUDA"), folder / "driver" / "libcuda.so.1")
@@ -52,7 +56,11 @@ class Programs:
 
     def python(self, code: str) -> Container:
         """A line of Python, run by the image's interpreter with the driver's stubs."""
-        return Container(["-c", code], entrypoint=PYTHON, mounts=self.driver)
+        return Container(["-c", code], entrypoint=PYTHON, mounts=self.driver, environment=_QUIET)
+
+    def serve_help(self) -> Container:
+        """The server's help, through the entry point."""
+        return Container(["serve", "--help"], mounts=self.driver, environment=_QUIET, hardened=True)
 
     def step_tests(self, report: str) -> Container:
         """The tests of the steps and the regression tests."""
@@ -85,7 +93,7 @@ class Programs:
             entrypoint=PYTHON,
             mounts={**{f"/{name}": self.folder / name for name in ("pytest", "plugins", tree)}, **self.driver},
             shared={"/report": shared},
-            environment={"PYTHONPATH": "/pytest:/plugins", "HF_HUB_OFFLINE": "1"},
+            environment={"PYTHONPATH": "/pytest:/plugins", "HF_HUB_OFFLINE": "1", **_QUIET},
             folder=f"/{tree}",
             seconds=1200,
         )

@@ -5,7 +5,7 @@ import os
 
 os.environ["FLASHINFER_CUDA_ARCH_LIST"] = "12.0a"
 
-from flashinfer.jit.activation import gen_act_and_mul_module
+from flashinfer.jit.activation import gen_act_and_mul_module  # type: ignore[import-not-found]
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-import torch
+import torch  # type: ignore[import-not-found]
 
 
 def main() -> None:

@@ -4,14 +4,14 @@ import json
 import tempfile
 from pathlib import Path
 
-import triton
-import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+import triton  # type: ignore[import-not-found]
+import triton.language as tl  # type: ignore[import-not-found]
+from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
+from triton.compiler import ASTSource  # type: ignore[import-not-found]
 
 
-@triton.jit
-def scale(source, target, factor, size, block: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def scale(source, target, factor, size, block: tl.constexpr):  # type: ignore[no-untyped-def]
     """target[i] = source[i] * factor for i < size."""
     at = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(target + at, tl.load(source + at, at < size) * factor, at < size)
