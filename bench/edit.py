@@ -43,18 +43,22 @@ def undone(root: Path, folder: Path) -> Iterator[Edit]:
     The last, so that no patch after it has the line among its context. `folder` is relative to the workspace `root`.
 
     Raises:
-        BenchError: no git, changes that are not committed, or nothing to edit.
+        BenchError: no git, changes that are not committed, or nothing to edit; at the end, that the edit was committed.
     """
-    changed = run(["git", "status", "--porcelain", "--", folder], folder=root).strip()
-    if changed:
-        advice = f"commit or stash it; an edit of a killed benchmark goes with: git checkout {folder}"
-        raise BenchError(f"{folder} is not as committed ({changed.splitlines()[0].strip()}); {advice}")
+    _check(root, folder, f"commit or stash it; an edit of a killed benchmark goes with: git checkout {folder}")
     names = [line.strip() for line in (root / folder / "series").read_text().splitlines()]
     edit = Edit(root / folder / [name for name in names if name and not name.startswith("#")][-1])
     try:
         yield edit
     finally:
         edit.undo()
+    _check(root, folder, "a commit made while the benchmark's edit was in place has it; commit the folder again")
+
+
+def _check(root: Path, folder: Path, advice: str) -> None:
+    changed = run(["git", "status", "--porcelain", "--", folder], folder=root).strip()
+    if changed:
+        raise BenchError(f"{folder} is not as committed ({changed.splitlines()[0].strip()}); {advice}")
 
 
 def _comment(lines: list[str]) -> int | None:

@@ -66,6 +66,17 @@ def test_gives_the_bytes_and_the_mode_back_when_something_fails(root: Path) -> N
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["first.patch", "last.patch", "series"]
 
 
+def test_says_so_when_the_edit_was_committed(root: Path) -> None:
+    def committed() -> None:
+        with edit.undone(root, Path("patches")) as change:
+            change.apply("(1)")
+            commit(root)
+
+    with pytest.raises(BenchError, match="a commit made while the benchmark's edit was in place has it"):
+        committed()
+    assert (root / "patches/last.patch").read_text() == PATCH
+
+
 def test_refuses_a_folder_with_changes(root: Path) -> None:
     (root / "patches/first.patch").write_text("mine")
     with pytest.raises(BenchError, match=r"patches is not as committed \(M patches/first.patch\).*git checkout"):

@@ -4,11 +4,13 @@ load("@rules_python//python:py_binary.bzl", "py_binary")
 load("//images/private:file_layer.bzl", "file_layer")
 load("//images/private:image_manifest.bzl", "image_manifest")
 load("//images/private:mtime.bzl", "LAYER_MTIME")
-load("//images/private:oci_image.bzl", "oci_image")
+load("//images/private:oci_image.bzl", _oci_image = "oci_image")
 load("//images/private:overlay_layer.bzl", "overlay_layer")
 load("//images/private:pins.bzl", "line_pins")
 load("//images/private:wheel_layers.bzl", "wheel_layers")
 load("//serving/runtime:files.bzl", "RUNTIME_ENTRYPOINT", "RUNTIME_EXECUTABLES", "RUNTIME_FILES")
+
+oci_image = _oci_image
 
 _SITE = "/usr/local/lib/python3.11/dist-packages"
 
@@ -110,7 +112,7 @@ def _image(name, line, reference, steps, overlays, layers, attested, manifest):
         files = {":" + manifest: "usr/share/moet/manifest.json"},
         mtime = LAYER_MTIME,
     )
-    oci_image(
+    _oci_image(
         name = name,
         created = line.base.released,
         entrypoint = RUNTIME_ENTRYPOINT,

@@ -2,28 +2,18 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from images.engine import layout, reference
+from images.engine import layout
 from images.engine.docker_engine import DockerEngine
 from images.engine.layout import Image
 from images.engine.result import LoadResult
 from tests.engine import inputs, jobs, scratch
 from tests.engine.containers import DockerRunner, Outcome
 from tests.engine.engines import Dockerd, private_dockerd
+from tests.engine.loading import load
 from tests.engine.programs import Programs
-
-
-class Quiet:
-    """Progress that nobody sees."""
-
-    def start(self, what: str, total: int) -> None:
-        """A phase begins."""
-
-    def advance(self, amount: int) -> None:
-        """A phase goes on."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,13 +55,13 @@ def dockerd() -> Iterator[Dockerd]:
 @pytest.fixture(scope="session")
 def loaded(dockerd: Dockerd, image: Image) -> LoadResult:
     """The image in the engine, as `bazel run ...:load` puts it there."""
-    return load(dockerd, image)
+    return load(DockerEngine(dockerd.host), image, "moet-test:image")
 
 
 @pytest.fixture(scope="session")
 def base(dockerd: Dockerd, loaded: LoadResult) -> DockerRunner:
     """Containers of the same image without steps, which is loaded after it and shares its layers."""
-    result = load(dockerd, layout.read(inputs.path("MOET_BASE_LAYOUT")))
+    result = load(DockerEngine(dockerd.host), layout.read(inputs.path("MOET_BASE_LAYOUT")), "moet-test:base")
     assert result.layers_skipped >= loaded.layers_sent // 2, result
     return DockerRunner(dockerd.client, result.image_id)
 
@@ -86,7 +76,9 @@ def outcomes(
     image = DockerRunner(dockerd.client, loaded.image_id)
     with ThreadPoolExecutor(2) as pool:
         yield {job.name: pool.submit(job.run, programs, image, base) for job in jobs.JOBS if job.name in wanted}
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for container in dockerd.client.containers.list():
+            container.kill()
 
 
 @pytest.fixture(scope="session")
@@ -101,12 +93,3 @@ def outcome(request: pytest.FixtureRequest, outcomes: dict[str, "Future[Outcome]
     """How the test's long program ended."""
     (mark,) = request.node.iter_markers("job")
     return outcomes[mark.args[0]].result()
-
-
-def load(dockerd: Dockerd, image: Image) -> LoadResult:
-    """Load `image` under a name of the tests' own."""
-    engine = DockerEngine(dockerd.host)
-    try:
-        return engine.load(image, reference.parse(f"moet-test:{Path(image.directory).name}"), Quiet())
-    finally:
-        engine.close()

@@ -15,7 +15,7 @@ MANIFEST = "/usr/share/moet/manifest.json"
 # Where a container runtime puts the host's driver.
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 # humming starts two builds beside every import of vLLM; here they would only take the processor from the tests.
-_QUIET = {"HUMMING_DISABLE_PARALLEL_BUILD": "1"}
+_QUIET = {"HUMMING_DISABLE_PARALLEL_BUILD": "1", "PYTHONUNBUFFERED": "1"}
 _PYTEST = ["pytest", "pytest-asyncio", "pytest-timeout", "tblib", "iniconfig", "pluggy", "pygments", "packaging"]
 
 
@@ -67,9 +67,9 @@ class Programs:
         return self._pytest(report, "steps", ["/steps"])
 
     def vllm_tests(self, report: str, tests: Sequence[str], deselected: Sequence[str]) -> Container:
-        """VLLM's own tests, `deselected` ids left out."""
+        """Upstream's own tests, `deselected` ids left out."""
         options = [f"--deselect={name}" for name in deselected]
-        return self._pytest(report, "vllm", [*options, *tests])
+        return self._pytest(report, "vllm", ["-p", "skip_global_cleanup", *options, *tests])
 
     def outcomes(self, report: str) -> dict[str, str]:
         """`{"module::test": "passed", "failed" or "skipped"}`, as a container's pytest wrote them to `report`."""
@@ -86,10 +86,10 @@ class Programs:
         shared = self.folder / report
         shared.mkdir()
         shared.chmod(0o777)
-        options = ["-q", "-p", "no:cacheprovider", "-p", "skip_global_cleanup"]
-        options += ["-o", "asyncio_default_fixture_loop_scope=function"]
+        options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+        options += ["--timeout=600", "--durations=5", "--junitxml=/report/report.xml"]
         return Container(
-            ["-m", "pytest", *options, "--timeout=300", "--junitxml=/report/report.xml", *arguments],
+            ["-m", "pytest", *options, *arguments],
             entrypoint=PYTHON,
             mounts={**{f"/{name}": self.folder / name for name in ("pytest", "plugins", tree)}, **self.driver},
             shared={"/report": shared},

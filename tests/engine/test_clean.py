@@ -1,6 +1,11 @@
 """The engines of the tests leave no mount, process or folder behind, also when a test fails in the middle."""
 
+import os
+import shutil
+import signal
 import subprocess
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +32,26 @@ def test_dockerd_is_gone_after_a_failure() -> None:
         assert scratch.processes_naming(engine.runtime)
         raise _InterruptedError
     assert len(paths) == 2 and _leftovers(paths) == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_dockerd_stops_with_its_test(number: signal.Signals, tmp_path: Path) -> None:
+    """Bazel ends a test that takes too long with the one signal, then the other."""
+    code = "import time; from tests.engine.engines import *\nwith private_dockerd() as e: print(e.runtime, flush=True); time.sleep(60)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TEST_TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) as test:
+        assert test.stdout
+        runtime = Path(test.stdout.readline().strip())
+        test.send_signal(number)
+    deadline = time.monotonic() + 30
+    while scratch.processes_naming(runtime) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert scratch.processes_naming(runtime) == []
+    if number == signal.SIGTERM:
+        assert _leftovers([runtime]) == {} and list(tmp_path.iterdir()) == []
+    else:
+        scratch.unmount_below(runtime)
+        shutil.rmtree(runtime)
 
 
 def test_podman_is_gone_after_a_failure(tmp_path: Path) -> None:

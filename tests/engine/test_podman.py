@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from images.engine import reference
 from images.engine.layout import Image
 from images.engine.podman_engine import PodmanEngine
 from images.engine.result import LoadResult
-from tests.engine.conftest import Quiet
 from tests.engine.containers import Container, PodmanRunner
 from tests.engine.engines import Podman, private_podman
+from tests.engine.loading import load
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def podman() -> Iterator[Podman]:
 
 @pytest.fixture(scope="module")
 def loaded(podman: Podman, image: Image) -> LoadResult:
-    return PodmanEngine().load(image, reference.parse("moet-test:image"), Quiet())
+    return load(PodmanEngine(), image, "moet-test:image")
 
 
 @pytest.fixture(scope="module")
