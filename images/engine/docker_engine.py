@@ -132,9 +132,10 @@ class DockerEngine:
         if _NO_SPACE in message:
             full = f"{self.name} has no space left under {root}"
             raise EngineError(f"{full}; free some there and load again (nothing was kept)")
+        refusal = f"{self.name} did not take the image: {' '.join(message.split())}"
         if "no such file or directory" in message and "blobs/sha256" in message:
-            raise _LayersGoneError
-        raise EngineError(f"{self.name} did not take the image: {' '.join(message.split())}")
+            raise _LayersGoneError(refusal)
+        raise EngineError(refusal)
 
 
 class _Unpacking:
@@ -156,7 +157,7 @@ class _Unpacking:
         self._done = detail["current"]
 
 
-class _LayersGoneError(Exception):
+class _LayersGoneError(EngineError):
     """A layer that the tar left out is no longer in the engine."""
 
 

@@ -95,6 +95,9 @@ def main(arguments: list[str] | None = None) -> int:
     except EngineError as error:
         print(f"load: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("load: interrupted", file=sys.stderr)
+        return 130
     seconds = time.monotonic() - start
     print(json.dumps(result.document(seconds)) if options.json else "\n".join(result.lines(seconds)))
     return 0

@@ -77,6 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
     except EngineError as error:
         print(f"push: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("push: interrupted", file=sys.stderr)
+        return 130
     seconds = round(time.monotonic() - start, 3)
     if options.json:
         result = {"reference": str(target), "manifest_digest": digest, "layers": len(image.layers), "seconds": seconds}

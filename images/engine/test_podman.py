@@ -1,6 +1,7 @@
 """Loading into a podman with storage of the test's own."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from images.engine import layout, load
+from tests.engine import scratch
 from tests.engine.engines import Podman, private_podman
 from tests.engine.synthetic import make_layout, name_of, noise
 
@@ -50,6 +52,22 @@ def test_whole_incremental_again_and_moved(podman: Podman, tmp_path: Path, capsy
     assert (moved["layers_sent"], moved["layers_skipped"], moved["replaced"]) == (1, 1, result["image_id"])
     assert moved["bytes_sent"] < 20_000
     assert _inspect(podman, "line:r1")["Id"] != found["Id"]
+
+
+def test_podman_behind_dockers_api(podman: Podman, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = make_layout(tmp_path / "layout", "line:r1", [_BASE, {"top": b"1"}])
+    socket = podman.data / "podman.sock"
+    arguments = ["--layout", str(directory), "--ref", "line:r1", "--host", f"unix://{socket}", "--json"]
+    command = ["podman", "system", "service", "--time=0", f"unix://{socket}"]
+    with scratch.process(command, podman.data / "log", podman.environment):
+        deadline = time.monotonic() + 30
+        while not socket.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for sent in (2, 0):
+            assert load.main(arguments) == 0
+            result = json.loads(capsys.readouterr().out)
+            assert result["engine"].startswith("podman ") and result["layers_sent"] == sent
+    assert f"sha256:{_inspect(podman, 'line:r1')['Id']}" == layout.read(directory).config.digest
 
 
 def test_podman_takes_no_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

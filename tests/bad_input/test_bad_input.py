@@ -83,7 +83,10 @@ def test_deb_vanished(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str],
     edit(DEBS, *pinned("netbase", "version", "0.0-gone"))
     edit(DEBS, *pinned("netbase", "sha256", "3" * 64))
     said = failure(tree, "@deb_netbase//:deb")
-    assert re.search(r"netbase=0\.0-gone is locked, but apt cannot fetch it .*; apt offers .*bazel run //third_party/debian:lock", said)
+    assert re.search(
+        r"netbase=0\.0-gone is locked, but apt cannot fetch it .*; apt offers .*bazel run //third_party/debian:lock",
+        said,
+    )
 
 
 def test_deb_with_another_hash(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str], None]) -> None:
@@ -110,7 +113,8 @@ def test_tag_that_oci_forbids(tree: elsewhere.Elsewhere, edit: Callable[[str, st
 
 def test_label_that_oci_forbids(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str], None]) -> None:
     edit(LINE, r'title = "[^"]*"', r'title = "two\\nlines"')
-    assert re.search(r"image manifest: label org\.opencontainers\.image\.title", failure(tree, "//images/dsv41:manifest"))
+    said = failure(tree, "//images/dsv41:manifest")
+    assert re.search(r"image manifest: label org\.opencontainers\.image\.title", said)
 
 
 def test_patch_that_no_longer_applies(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str], None]) -> None:
@@ -128,7 +132,8 @@ def test_patch_listed_twice(tree: elsewhere.Elsewhere, edit: Callable[[str, str,
 
 def test_patch_unlisted(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str], None]) -> None:
     edit(SERIES, r"native-next-n\.patch\n", "")
-    assert re.search(r"native-next-n\.patch.*(not listed|unlisted|series)", failure(tree, "//patches/vllm-0.33.0:overlay"))
+    said = failure(tree, "//patches/vllm-0.33.0:overlay")
+    assert re.search(r"native-next-n\.patch.*(not listed|unlisted|series)", said)
 
 
 def test_patch_missing(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str], None]) -> None:
@@ -138,4 +143,5 @@ def test_patch_missing(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str]
 
 def test_wheel_in_no_layer_group(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str], None]) -> None:
     edit(LINE, r'layer_group\("torch", \["torch"\]\)', 'layer_group("torch", ["torch", "no-such-wheel"])')
-    assert "layer torch names no-such-wheel, which the closure dsv41 does not have" in failure(tree, "//images/dsv41:torch")
+    said = failure(tree, "//images/dsv41:torch")
+    assert "layer torch names no-such-wheel, which the closure dsv41 does not have" in said

@@ -61,4 +61,5 @@ def test_mypy(tmp_path: Path) -> None:
 
 def test_buildifier() -> None:
     files = tree("BUILD.bazel", "*/BUILD.bazel", "*.bzl", "WORKSPACE")
-    run(Path("external/buildifier/package/buildifier-linux_amd64").resolve(), "-mode=check", "-lint=warn", f"-warnings={WARNINGS}", *files)
+    program = Path("external/buildifier/package/buildifier-linux_amd64").resolve()
+    run(program, "-mode=check", "-lint=warn", f"-warnings={WARNINGS}", *files)

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
@@ -34,7 +36,7 @@ def uv_binary() -> Path:
     return next(site.glob("uv-*.data/scripts/uv"))
 
 
-def project(closure: dict[str, object]) -> str:
+def project(closure: Mapping[str, Any]) -> str:
     """Returns the pyproject.toml that makes uv resolve `closure` for one platform, wheels only."""
     return "\n".join([
         "[project]",
@@ -51,7 +53,7 @@ def project(closure: dict[str, object]) -> str:
     ])
 
 
-def resolve(closure: dict[str, object]) -> dict[str, object]:
+def resolve(closure: Mapping[str, Any]) -> dict[str, Any]:
     """Returns uv's lock of `closure`, parsed.
 
     Raises LockError with uv's own words when there is no solution.
@@ -69,7 +71,7 @@ def resolve(closure: dict[str, object]) -> dict[str, object]:
         return tomllib.loads(Path(folder, "uv.lock").read_text())
 
 
-def entries(locked: dict[str, object], closure: dict[str, object]) -> dict[str, lockfile.Entry]:
+def entries(locked: Mapping[str, Any], closure: Mapping[str, Any]) -> dict[str, lockfile.Entry]:
     """Turns uv's lock into the entries of ours, by normalised name.
 
     Raises LockError when a package has no wheel for the closure's platform.
@@ -77,7 +79,7 @@ def entries(locked: dict[str, object], closure: dict[str, object]) -> dict[str, 
     environment = wheels.environment(str(closure["python"]))
     ranked = wheels.ranking(str(closure["python"]), str(closure["glibc"]))
     result = {}
-    for package in locked["package"]:  # type: ignore[attr-defined]
+    for package in locked["package"]:
         if package["name"] == "closure":
             continue
         best = wheels.best(package.get("wheels", []), ranked)

@@ -40,11 +40,12 @@ def test_foreign_wheels_are_not_chosen() -> None:
 
 
 def test_file_name_is_unquoted() -> None:
-    assert wheels.file_name("https://index/a/torch-2.0%2Bcpu-py3-none-any.whl#sha256=0") == "torch-2.0+cpu-py3-none-any.whl"
+    url = "https://index/a/torch-2.0%2Bcpu-py3-none-any.whl#sha256=0"
+    assert wheels.file_name(url) == "torch-2.0+cpu-py3-none-any.whl"
 
 
 def test_missing_wheel_names_the_package() -> None:
-    closure: dict[str, object] = {"python": "3.11", "glibc": "2.36"}
+    closure = {"python": "3.11", "glibc": "2.36"}
     locked = {"package": [{"name": "a", "version": "1", "wheels": offer("a-1-cp312-cp312-win_amd64.whl")}]}
     with pytest.raises(lock.LockError, match="a 1 has no wheel"):
         lock.entries(locked, closure)
@@ -52,7 +53,11 @@ def test_missing_wheel_names_the_package() -> None:
 
 def test_requirements_follow_markers() -> None:
     wheel = {**offer("a-1-py3-none-any.whl")[0], "hash": "sha256:00", "size": 5}
-    dependencies = [{"name": "b"}, {"name": "c", "marker": "sys_platform == 'win32'"}, {"name": "d", "marker": "python_version < '3.12'"}]
+    dependencies = [
+        {"name": "b"},
+        {"name": "c", "marker": "sys_platform == 'win32'"},
+        {"name": "d", "marker": "python_version < '3.12'"},
+    ]
     locked = {"package": [{"name": "a", "version": "1", "wheels": [wheel], "dependencies": dependencies}]}
     assert lock.entries(locked, {"python": "3.11", "glibc": "2.36"})["a"].requires == ("b", "d")
 
@@ -82,7 +87,8 @@ def test_unknown_closure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_no_solution_is_an_error(tmp_path: Path) -> None:
-    closure: dict[str, object] = {"python": "3.11", "requirements": ["a @ file:///nonexistent/a.whl"], "constraints": []}
+    requirements = ["a @ file:///nonexistent/a.whl"]
+    closure = {"python": "3.11", "requirements": requirements, "constraints": []}
     with pytest.raises(lock.LockError, match="uv cannot resolve"):
         lock.resolve(closure)
 

@@ -14,7 +14,7 @@ def pin(name: str) -> dict[str, str]:
     tree = ast.parse((PINS / name / "pin.bzl").read_text())
     call = next(node.value for node in tree.body if isinstance(node, ast.Assign))
     assert isinstance(call, ast.Call)
-    return {k.arg or "": k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)}
+    return {str(k.arg): str(k.value.value) for k in call.keywords if isinstance(k.value, ast.Constant)}
 
 
 def member(project: str, path: str) -> str:
@@ -56,4 +56,5 @@ def test_deepgemm() -> None:
         file = source.extractfile(path)
         assert file
         assert f'set(_DEEPGEMM_UPSTREAM_TAG "{pin("deepgemm")["commit"]}")' in file.read().decode()
-    assert assigned(member("vllm", "vllm/third_party/deep_gemm/__init__.py"), "__version__") == pin("deepgemm")["version"]
+    text = member("vllm", "vllm/third_party/deep_gemm/__init__.py")
+    assert assigned(text, "__version__") == pin("deepgemm")["version"]
