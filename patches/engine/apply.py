@@ -50,13 +50,17 @@ class Fit:
 
 @dataclass(frozen=True)
 class FileFit:
-    """A file's diff held against its content: `result` is None where a hunk has no place."""
+    """A file's diff held against its content.
+
+    `result` is None where a hunk has no place; `partial` then has the other hunks applied (None: no such file).
+    """
 
     path: str
     state: State
     fits: tuple[Fit, ...]
     result: bytes | None
     note: str = ""
+    partial: bytes | None = None
 
 
 def fit_file(diff: FileDiff, content: bytes | None) -> FileFit:
@@ -76,15 +80,15 @@ def fit_file(diff: FileDiff, content: bytes | None) -> FileFit:
     note = ""
     if State.SUPERSEDED in states and len(states) > 1:
         state, note = State.CONFLICT, "some hunks are already upstream, some are not: refresh the patch"
-    if any(fit.found_at is None for fit in fits):
-        return FileFit(diff.path, State.CONFLICT, fits, None, note)
-    todo = [fit for fit in fits if fit.state is not State.SUPERSEDED]
+    todo = [fit for fit in fits if fit.found_at is not None and fit.state is not State.SUPERSEDED]
     if any(_end(here) > (after.found_at or 0) for here, after in itertools.pairwise(todo)):
-        return FileFit(diff.path, State.CONFLICT, fits, None, "hunks would apply out of order or overlap")
+        return FileFit(diff.path, State.CONFLICT, fits, None, "hunks would apply out of order or overlap", content)
     result = _splice(lines, todo)
     if any(not line.endswith(b"\n") for line in result[:-1]):
-        return FileFit(diff.path, State.CONFLICT, fits, None, "a hunk drops the newline of a line that is not the last")
-    return FileFit(diff.path, state, fits, b"".join(result), note)
+        note = "a hunk drops the newline of a line that is not the last"
+        return FileFit(diff.path, State.CONFLICT, fits, None, note, content)
+    whole = all(fit.found_at is not None for fit in fits)
+    return FileFit(diff.path, state, fits, b"".join(result) if whole else None, note, b"".join(result))
 
 
 def reverse_file(diff: FileDiff, content: bytes) -> bytes | None:
@@ -93,15 +97,11 @@ def reverse_file(diff: FileDiff, content: bytes) -> bytes | None:
     A created file's old content is empty.
     """
     lines = split_lines(content)
-    moved = 0
     for hunk in diff.hunks:
-        start = 0 if diff.created else hunk.start - 1 + moved
-        moved += len(hunk.after) - len(hunk.before)
+        # With the hunks above it taken out already, a hunk stands at its line in the old file.
+        start = 0 if diff.created else hunk.start - 1
         if tuple(lines[start : start + len(hunk.after)]) != hunk.after:
             return None
-    for hunk in reversed(diff.hunks):
-        start = 0 if diff.created else hunk.start - 1 + moved - (len(hunk.after) - len(hunk.before))
-        moved -= len(hunk.after) - len(hunk.before)
         lines[start : start + len(hunk.after)] = hunk.before
     return b"".join(lines)
 
@@ -113,7 +113,9 @@ def _fit_new(diff: FileDiff, content: bytes | None) -> FileFit:
         return FileFit(diff.path, State.CLEAN, (Fit(hunk, State.CLEAN, 0, 0),), result)
     if content == result:
         return FileFit(diff.path, State.SUPERSEDED, (Fit(hunk, State.SUPERSEDED, 0, 0),), result)
-    return FileFit(diff.path, State.CONFLICT, (), None, "to be created, but it exists already with other content")
+    return FileFit(
+        diff.path, State.CONFLICT, (), None, "to be created, but it exists already with other content", content
+    )
 
 
 def _fit_hunk(lines: list[bytes], hunk: Hunk) -> Fit:

@@ -23,7 +23,9 @@ def main(arguments: list[str]) -> int:
             return _run(options, wheel)
     except PatchError as error:
         print(f"patches: {error}", file=sys.stderr)
-        return 1
+    except OSError as error:
+        print(f"patches: {error.filename}: {error.strerror}", file=sys.stderr)
+    return 1
 
 
 def _run(options: argparse.Namespace, wheel: Wheel) -> int:

@@ -29,7 +29,7 @@ def take_out(wheel: Wheel, folder: Path, name: str, paths: list[str], target: Pa
     )
     for path in [*fits, *(path for path in paths if path not in fits)]:
         old = base.get(path, wheel.read(path))
-        data = _best(fits[path], old) if path in fits else old
+        data = _best(fits[path]) if path in fits else old
         if data is None:
             raise PatchError(f"{path}: no such file in {wheel.file}: to add a file, create it in {target}")
         place = target / path
@@ -123,17 +123,17 @@ def _applies(verdict: Verdict) -> bool:
     return bool(verdict.files) and all(fit.state is State.CLEAN for fit in verdict.files)
 
 
-def _best(fit: FileFit, old: bytes | None) -> bytes | None:
-    return fit.result if fit.result is not None else old
+def _best(fit: FileFit) -> bytes | None:
+    return fit.result if fit.result is not None else fit.partial
 
 
 def _left_out(fit: FileFit) -> list[str]:
     if fit.result is not None:
         return []
     lost = [hunk for hunk in fit.fits if hunk.found_at is None]
-    return [f"  left out: the whole patch of {fit.path}; these hunks have no place:"] + [
-        f"  hunk on patch line {hunk.hunk.line}, for line {hunk.stated}" for hunk in lost
-    ]
+    if not lost:
+        return [f"  left out: all of it: {fit.note}"]
+    return [f"  left out: the hunk on patch line {hunk.hunk.line}, for line {hunk.stated}" for hunk in lost]
 
 
 def _dated(line: bytes, today: datetime.date) -> bytes:

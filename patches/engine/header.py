@@ -4,8 +4,6 @@ import datetime
 import re
 from dataclasses import dataclass
 
-from patches.engine.errors import PatchError
-
 REASONS = ("upstreaming", "cannot be upstreamed", "incompatible")
 FIELDS = ("Description", "Reason", "Step", "Switch", "Forwarded", "Drop-When", "Last-Update")
 
@@ -126,11 +124,3 @@ def _is_date(value: str) -> bool:
         return bool(_DATE.match(value)) and bool(datetime.date.fromisoformat(value))
     except ValueError:
         return False
-
-
-def require_header(lines: list[str], name: str) -> Header:
-    """`parse_header` for one who cannot go on without it. Raises PatchError with the first fault."""
-    header, faults = parse_header(lines)
-    if header is None:
-        raise PatchError(f"{name}: {faults[0]}")
-    return header

@@ -156,6 +156,14 @@ def test_json_goes_to_stdout_alone(tmp_path: Path, wheel: Path, capsys: pytest.C
     assert captured.err == ""
 
 
+def test_a_patch_that_cannot_be_read_is_named(tmp_path: Path, wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_series(tmp_path, PATCHES)
+    (folder / "six.patch").unlink()
+    (folder / "six.patch").symlink_to("nowhere")
+    assert run(wheel, folder, "check") == 1
+    assert capsys.readouterr().err == f"patches: {folder}/six.patch: No such file or directory\n"
+
+
 @pytest.mark.parametrize("missing", ["wheel", "series"])
 def test_missing_input_is_one_clear_line(
     tmp_path: Path, wheel: Path, capsys: pytest.CaptureFixture[str], missing: str

@@ -95,11 +95,23 @@ def test_a_bump_with_a_conflict_says_what_to_do_by_hand(
     assert run(wheel, folder, "refresh", "five.patch") == 1
     assert "demo/x.py conflicts: take it out with edit, then refresh --from FOLDER" in capsys.readouterr().err
     assert run(wheel, folder, "edit", "five.patch", "--to", tmp_path / "e") == 0
-    assert "hunk on patch line 11, for line 2" in capsys.readouterr().out
+    assert "left out: the hunk on patch line 11, for line 2" in capsys.readouterr().out
     assert (tmp_path / "e/demo/x.py").read_bytes() == other
     (tmp_path / "e/demo/x.py").write_bytes(other.replace(b"n5 = 5\n", b"n5 = 55\n"))
     assert run(wheel, folder, "refresh", "five.patch", "--from", tmp_path / "e") == 0
     assert run(wheel, folder, "edit", "six.patch", "--to", tmp_path / "f") == 0
+
+
+def test_hunks_beside_a_conflict_are_not_left_out(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = FIVE.replace(b"n20 = 20\n", b"n20 = 0\n")
+    (folder / "five.patch").write_bytes(make_patch("five", ("demo/x.py", BASE, both)))
+    other = b"new = 1\n" + BASE.replace(b"n4 = 4\n", b"n4 = 44\n")
+    wheel = make_wheel(tmp_path, {"demo/x.py": other})
+    assert run(wheel, folder, "edit", "five.patch", "--to", tmp_path / "e") == 0
+    assert (tmp_path / "e/demo/x.py").read_bytes() == other.replace(b"n20 = 20\n", b"n20 = 0\n")
+    assert "for line 2" in capsys.readouterr().out
 
 
 def test_a_patch_that_is_all_upstream_is_to_be_dropped(

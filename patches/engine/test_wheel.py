@@ -57,6 +57,20 @@ def test_a_damaged_member(tmp_path: Path) -> None:
         wheel.read("demo/__init__.py")
 
 
+def test_a_damaged_compressed_member(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, FILES)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        start = archive.getinfo("demo/__init__.py").header_offset + 30 + len("demo/__init__.py")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:start] + b"\xff\xff\xff" + whole[start + 3 :])
+    with Wheel(path) as wheel, pytest.raises(PatchError, match=r"demo/__init__.py is damaged"):
+        wheel.read("demo/__init__.py")
+
+
 def test_no_wheel_at_all(tmp_path: Path) -> None:
     with pytest.raises(PatchError, match="no such wheel: give the pinned wheel's file"):
         Wheel(tmp_path / "none.whl")

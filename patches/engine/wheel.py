@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import zipfile
+import zlib
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -60,7 +61,7 @@ class Wheel:
             return None
         try:
             data = self._zip.read(path)
-        except (zipfile.BadZipFile, OSError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise PatchError(f"{self.file}: {path} is damaged ({error}): fetch the wheel again") from None
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
         if self._recorded.get(path) != f"sha256={digest}":

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,13 +22,22 @@ def roomy() -> Path:
 
 @contextmanager
 def folder(parent: Path | None = None) -> Iterator[Path]:
-    """A new folder with a short path (or under `parent`); mounts in it are undone and it is removed."""
+    """A new folder with a short path (or under `parent`); mounts in it are undone and it is removed.
+
+    Raises:
+        OSError: at the end, when something in it cannot be removed.
+    """
     path = Path(tempfile.mkdtemp(prefix="moet-", dir=parent or _SHORT))
     try:
         yield path
     finally:
         unmount_below(path)
         shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            # A process that is just going may have written once more.
+            time.sleep(1)
+            unmount_below(path)
+            shutil.rmtree(path)
 
 
 def mounts_below(path: Path) -> list[str]:

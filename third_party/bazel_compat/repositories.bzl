@@ -1,7 +1,7 @@
 """The rule repositories that BUILD files load from, for every Bazel that Moet supports.
 
 Debian 12's Bazel 4 ships no rule repositories, so stand-ins re-export the native rules.
-Debian's Bazel 7 packages the real ones under /usr/share/bazel, and refuses the stand-ins.
+Debian's Bazel 7 packages the real ones under /usr/share/bazel, and its default toolchains load from them.
 """
 
 _STAND_INS = ["rules_cc", "rules_java", "rules_python", "rules_shell"]
