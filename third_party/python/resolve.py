@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 _LINK = re.compile(r"(?:Found link|Skipping link: .*?:) ((?:https?|file)://[^\s#]+)")
+_TROUBLE = re.compile(r"Could not fetch URL .*\(Caused by (.*)\)", re.MULTILINE)
 _VERSIONS = re.compile(r"^Available versions: (.*)$", re.MULTILINE)
 
 
@@ -26,6 +27,9 @@ def find(log: str, file: str) -> str | None:
 def missing(log: str, project: str, version: str, file: str) -> str:
     """Returns the one line that says what is offered in place of `file`."""
     versions = _VERSIONS.search(log)
+    trouble = _TROUBLE.search(log)
+    if trouble is not None and versions is None:
+        return f"{file}: pip could not ask the index for {project}: {trouble.group(1)[:200]}."
     if versions is None:
         last = log.strip().splitlines()[-1:] or ["nothing"]
         return f"{file}: pip found no release of {project}; it said: {last[0]}."
