@@ -22,14 +22,14 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def copy_tree(root: Path, dest: Path) -> None:
-    """Copies the files that git tracks, or would, from `root` to `dest`."""
+    """Copies the files that git tracks, or would, from `root` to `dest`, and the options that bazelw chose."""
     done = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root,
         check=True,
         capture_output=True,
     )
-    for name in done.stdout.decode().rstrip("\0").split("\0"):
+    for name in [".bazelrc.local", *done.stdout.decode().rstrip("\0").split("\0")]:
         if (root / name).is_file():
             (dest / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, dest / name)
@@ -81,7 +81,10 @@ class Elsewhere:
 @contextlib.contextmanager
 def elsewhere(root: Path, network: bool = False) -> Iterator[Elsewhere]:
     """Copies the tree at `root`, and removes everything that was built of the copy in the end."""
-    with tempfile.TemporaryDirectory(prefix="moet-elsewhere-", dir="/var/tmp") as temporary:
+    # Beside the cache: .bazelrc has Bazel link its files, which works within one file system alone.
+    beside = repository_cache().parent
+    beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="moet-elsewhere-", dir=beside) as temporary:
         folder = Path(temporary, "a-folder-of-another-name/and-depth")
         folder.mkdir(parents=True)
         copy_tree(root, folder)

@@ -4,7 +4,7 @@ Debian 12's Bazel 4 ships no rule repositories, so stand-ins re-export the nativ
 Debian's Bazel 7 packages the real ones under /usr/share/bazel, and its default toolchains load from them.
 """
 
-_STAND_INS = ["rules_cc", "rules_java", "rules_python", "rules_shell"]
+_STAND_INS = ["rules_cc", "rules_java", "rules_python"]
 
 _DEBIAN_BAZEL_7 = {
     "bazel_features": "/usr/share/bazel/tools/features",
@@ -15,11 +15,10 @@ _DEBIAN_BAZEL_7 = {
     "rules_license": "/usr/share/bazel/rules/license",
     "rules_proto": "/usr/share/bazel/rules/proto",
     "rules_python": "/usr/share/bazel/rules/python",
-    "rules_shell": "/usr/share/bazel/rules/shell",
 }
 
 def bazel_compat_repositories():
-    """Declares rules_cc, rules_java, rules_python, rules_shell and remote_coverage_tools.
+    """Declares rules_cc, rules_java, rules_python and remote_coverage_tools.
 
     Takes the repositories that Debian packages beside its Bazel 7, and this folder's stand-ins for Bazel 4.
     """
