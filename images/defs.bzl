@@ -9,12 +9,13 @@ load("//images/private:overlay_layer.bzl", "overlay_layer")
 load("//images/private:pins.bzl", "line_pins")
 load("//images/private:wheel_layers.bzl", "wheel_layers")
 load("//serving/runtime:files.bzl", "RUNTIME_ENTRYPOINT", "RUNTIME_EXECUTABLES", "RUNTIME_FILES")
+load("//tests/engine:image_tests.bzl", "image_tests")
 
 oci_image = _oci_image
 
 _SITE = "/usr/local/lib/python3.11/dist-packages"
 
-def serving_image(name, line, rootfs, overlay):
+def serving_image(name, line, rootfs, overlay, step_tests, sdist):
     """Makes everything that one line of images consists of.
 
     Targets:
@@ -24,12 +25,15 @@ def serving_image(name, line, rootfs, overlay):
       links, runtime, overlay_layer: the other layers.
       manifest: the image's manifest.json; with the output groups labels and env.
       load, push: `bazel run` commands; load.base likewise.
+      layout_test, engine_test, podman_test: see //tests/engine:image_tests.bzl.
 
     Args:
       name: target name of the image.
       line: the line's data, see //images:line.bzl.
       rootfs: label of the root file system's layer.
       overlay: label of the patch_overlay.
+      step_tests: label of the steps' tests, which run inside the image.
+      sdist: label of upstream's sdist, for its own tests.
     """
     groups = wheel_layers(line)
     file_layer(
@@ -76,6 +80,12 @@ def serving_image(name, line, rootfs, overlay):
     _command("load", name, line.tag)
     _command("load", name + ".base", line.base_tag, suffix = ".base")
     _command("push", name, line.tag)
+    image_tests(
+        base = ":%s.base" % name,
+        image = ":" + name,
+        sdist = sdist,
+        step_tests = step_tests,
+    )
 
 def _image(name, line, reference, steps, overlays, layers, attested, manifest):
     image_manifest(

@@ -5,6 +5,7 @@ determines them anew.
 """
 
 TESTS = (
+    "tests/test_envs.py",
     "tests/tokenizers_/test_deepseek_v41.py",
     "tests/parser/engine/test_deepseek_v41.py",
     "tests/v1/attention/test_indexer_native_next_n.py",
