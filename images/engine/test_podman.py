@@ -56,10 +56,10 @@ def test_whole_incremental_again_and_moved(podman: Podman, tmp_path: Path, capsy
 
 def test_podman_behind_dockers_api(podman: Podman, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = make_layout(tmp_path / "layout", "line:r1", [_BASE, {"top": b"1"}])
-    socket = podman.data / "podman.sock"
+    socket = podman.runtime / "podman.sock"
     arguments = ["--layout", str(directory), "--ref", "line:r1", "--host", f"unix://{socket}", "--json"]
     command = ["podman", "system", "service", "--time=0", f"unix://{socket}"]
-    with scratch.process(command, podman.data / "log", podman.environment):
+    with scratch.process(command, podman.runtime / "log", podman.environment):
         deadline = time.monotonic() + 30
         while not socket.exists() and time.monotonic() < deadline:
             time.sleep(0.05)

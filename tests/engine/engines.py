@@ -43,10 +43,11 @@ class Dockerd:
 
 @dataclass(frozen=True)
 class Podman:
-    """A podman with storage of its own: the environment that selects it, and where its data lies."""
+    """A podman with storage of its own: the environment that selects it, where its data lies, and a short path."""
 
     environment: dict[str, str]
     data: Path
+    runtime: Path
 
     def __call__(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run `podman ARGUMENTS` and return its outcome."""
@@ -112,6 +113,7 @@ def private_podman() -> Iterator[Podman]:
                 "TMPDIR": str(data),
             },
             data,
+            runtime,
         )
         try:
             yield podman

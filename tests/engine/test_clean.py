@@ -65,7 +65,7 @@ def test_podman_is_gone_after_a_failure(tmp_path: Path) -> None:
     directory = make_layout(tmp_path / "layout", "line:r1", [{"a": b"1"}])
     paths: list[Path] = []
     with suppress(_InterruptedError), private_podman() as engine:
-        paths = [engine.data, Path(engine.environment["CONTAINERS_CONF"]).parent]
+        paths = [engine.data, engine.runtime]
         assert engine("pull", f"oci:{directory}").returncode == 0
         assert (engine.data / "graph").is_dir()
         raise _InterruptedError
