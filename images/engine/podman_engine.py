@@ -3,6 +3,9 @@
 import json
 import shutil
 import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from images.engine.docker_engine import Progress
@@ -44,9 +47,7 @@ class PodmanEngine:
         sent = 0
         if _id(image.config.digest) is None:
             progress.start(f"copying into {self.name}", size)
-            _check(_podman("pull", "--quiet", image.source))
-            # podman names what it pulls after the layout's path.
-            _check(_podman("untag", identifier))
+            _pull(image, identifier)
             progress.advance(size)
             sent = size + image.config.size + image.manifest.size
         else:
@@ -68,8 +69,16 @@ class PodmanEngine:
         )
 
 
-def _podman(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False)
+def _podman(*arguments: str, folder: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["podman", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def _pull(image: Image, identifier: str) -> None:
+    # podman names what it pulls after the layout's path, and refuses paths that make no name.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "image").symlink_to(image.directory)
+        _check(_podman("pull", "--quiet", replace(image, directory=Path("image")).source, folder=folder))
+    _check(_podman("untag", identifier))
 
 
 def _inspect(*names: str) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def _inspect(podman: Podman, name: str) -> dict[str, Any]:
 
 
 def test_whole_incremental_again_and_moved(podman: Podman, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = make_layout(tmp_path / "1", "line:r1", [_BASE, {"top": b"1"}])
+    first = make_layout(tmp_path / "_No_Name", "line:r1", [_BASE, {"top": b"1"}])
     result = _load(capsys, first)
     image = layout.read(first)
     found = _inspect(podman, "line:r1")

@@ -53,8 +53,10 @@ def dockerd() -> Iterator[Dockerd]:
 
 
 @pytest.fixture(scope="session")
-def loaded(dockerd: Dockerd, image: Image) -> LoadResult:
+def loaded(request: pytest.FixtureRequest, dockerd: Dockerd, image: Image) -> LoadResult:
     """The image in the engine, as `bazel run ...:load` puts it there."""
+    # What is missing should be said before minutes of loading.
+    request.getfixturevalue("programs")
     return load(DockerEngine(dockerd.host), image, "moet-test:image")
 
 

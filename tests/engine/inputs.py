@@ -56,8 +56,9 @@ def unpack_sdist(archive: Path, target: Path) -> Path:
     """Unpack an sdist's tests and pyproject.toml to `target`, which is returned."""
     with tarfile.open(archive) as tar:
         for member in tar:
-            inner = member.name.partition("/")[2]
-            if inner == "pyproject.toml" or inner.startswith("tests/"):
-                member.name = inner
-                tar.extract(member, target, filter="data")
+            inner = Path(member.name.partition("/")[2])
+            wanted = inner.parts[:1] in (("pyproject.toml",), ("tests",)) and ".." not in inner.parts
+            if wanted and (contents := tar.extractfile(member)):
+                (target / inner).parent.mkdir(parents=True, exist_ok=True)
+                (target / inner).write_bytes(contents.read())
     return target
