@@ -4,10 +4,8 @@ import re
 from dataclasses import dataclass
 
 from images.engine.errors import EngineError
+from images.oci.names import REPOSITORY, TAG
 
-_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_NAME = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _REGISTRY = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?")
 
 
@@ -45,14 +43,14 @@ def parse(text: str) -> Reference:
     name, colon, tag = path.partition(":")
     if registry and not _REGISTRY.fullmatch(registry):
         raise EngineError(f"{text!r}: {registry!r} is not a registry; expected HOST or HOST:PORT")
-    if not name or not _NAME.fullmatch(name):
+    if not name or not REPOSITORY.fullmatch(name):
         raise EngineError(
             f"{text!r}: {name!r} is not an image name; OCI allows lower-case letters and digits, single . _ - between"
             " them and / between components"
         )
     if not colon:
         raise EngineError(f"{text!r} has no tag; write {text}:TAG, for example {text}:vllm0.33.0-r1")
-    if not _TAG.fullmatch(tag):
+    if not TAG.fullmatch(tag):
         raise EngineError(
             f"{text!r}: {tag!r} is not a tag; OCI allows up to 128 letters, digits, . _ - and no . or - first"
         )

@@ -3,8 +3,8 @@
 import difflib
 import re
 
-_REPOSITORY = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
-_TAG = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}")
+from images.oci.names import REPOSITORY, TAG
+
 _RELEASE = re.compile(r"-r(0|[1-9][0-9]*)")
 _LABEL = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*\.[a-z0-9]+([.-][a-z0-9]+)*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -43,12 +43,12 @@ def tag_problems(tag: str, line: str, base: str) -> list[str]:
     if not colon:
         return [f"tag {tag!r}: has no ':', {expected}"]
     problems = []
-    if not _REPOSITORY.fullmatch(repository):
+    if not REPOSITORY.fullmatch(repository):
         problems.append(
             f"tag {tag!r}: {repository!r} is no repository name that OCI allows: "
             "lower-case letters and digits, joined by '.', '_', '__', dashes or '/'"
         )
-    if not _TAG.fullmatch(name):
+    if not TAG.fullmatch(name):
         problems.append(
             f"tag {tag!r}: {name!r} is no tag that OCI allows: "
             "at most 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'"

@@ -28,8 +28,12 @@ def write(args: argparse.Namespace, fill: Callable[[layer.LayerWriter], None]) -
         with layer.LayerWriter(Path(args.out + ".tar.gz"), args.mtime) as out:
             fill(out)
             made = out.close(args.name, args.comment)
-    except (layer.LayerError, OSError, zipfile.BadZipFile) as error:
+    except (layer.LayerError, zipfile.BadZipFile) as error:
         print(f"layer {args.name}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        # A full disk does not say which file it could not take.
+        print(f"layer {args.name}: {error.filename or args.out + '.tar.gz'}: {error.strerror}", file=sys.stderr)
         return 1
     layer.write_descriptor(made, Path(args.out + ".json"))
     layer.write_listing(out.entries, Path(args.out + ".files.json"))

@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -101,6 +104,25 @@ def test_two_wheels_one_path(tmp_path: Path, tool: Path, capsys: pytest.CaptureF
     assert len(error.splitlines()) == 1
     assert f"/{SITE}/tool/__init__.py: installed by other-1.0 and by tool-1.0 with different bytes" in error
     assert not (tmp_path / "t.tar.gz").exists()
+
+
+_LIMITED = """
+import resource, signal, sys
+from images.oci import wheel_layer
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256))
+sys.exit(wheel_layer.main(sys.argv[1:]))
+"""
+
+
+def test_a_disk_that_takes_no_more(tmp_path: Path, tool: Path) -> None:
+    out = tmp_path / "t"
+    command = [sys.executable, "-c", _LIMITED, "--name", "t", "--mtime", "1767225600", "--out", str(out), str(tool)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"layer t: {out}.tar.gz: File too large\n"
+    assert not list(tmp_path.glob("t.*"))
 
 
 def test_not_a_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

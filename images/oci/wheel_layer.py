@@ -127,11 +127,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("wheels", nargs="+", type=Path)
     args = parser.parse_args(argv)
 
-    def fill(out: layer.LayerWriter) -> None:
-        records = write(out, args.wheels, args.drop)
+    records: dict[str, str] = {}
+    status = command.write(args, lambda out: records.update(write(out, args.wheels, args.drop)))
+    if status == 0:
         Path(args.out + ".records.json").write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
-
-    return command.write(args, fill)
+    return status
 
 
 if __name__ == "__main__":
