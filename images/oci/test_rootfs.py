@@ -85,7 +85,7 @@ def test_bad_input_leaves_one_line_and_no_file(tmp_path: Path, capsys: pytest.Ca
         ([*debs, clash], POLICY, "layer rootfs: /usr/bin/mawk: gawk and mawk install it"),
         (debs[1:], POLICY, "layer rootfs: the policy's usr/share/doc/* matches nothing"),
         (debs, "[[drip]]\n", "layer rootfs: policy.toml: unknown table drip"),
-        ([*debs, tmp_path / "none.deb"], POLICY, "layer rootfs: [Errno 2] No such file or directory"),
+        ([*debs, tmp_path / "none.deb"], POLICY, f"layer rootfs: {tmp_path / 'none.deb'}: No such file or directory"),
     ):
         assert build(tmp_path / "out", inputs, policy) == 1
         error = capsys.readouterr().err

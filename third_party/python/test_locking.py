@@ -121,6 +121,6 @@ def test_address_of_a_file_that_pip_would_skip() -> None:
 def test_what_is_offered_instead() -> None:
     assert resolve.missing(LOG, "a", "3", "a-3.whl") == "a-3.whl: the index no longer offers a 3; it offers 2, 1."
     assert "has a 2, but not this file" in resolve.missing(LOG, "a", "2", "a-2-win.whl")
-    unreachable = "Could not fetch URL https://index/simple/b/: a problem (Caused by SSLError('self-signed')) - skipping"
+    unreachable = "Could not fetch URL https://index/b/: a problem (Caused by SSLError('self-signed')) - skipping"
     assert "could not ask the index for b: SSLError('self-signed')" in resolve.missing(unreachable, "b", "1", "b-1.whl")
     assert "no release of b" in resolve.missing("ERROR: No matching distribution found for b", "b", "1", "b-1.whl")
