@@ -25,7 +25,7 @@ from installer.scripts import Script
 from installer.sources import WheelFile
 from installer.utils import Scheme, construct_record_file, fix_shebang
 
-from images.oci import command, layer
+from images.oci import archive, command, layer
 
 PYTHON = "/usr/bin/python3.11"
 SITE = "usr/local/lib/python3.11/dist-packages"
@@ -108,8 +108,9 @@ def write(out: layer.LayerWriter, wheels: Iterable[Path], drop: Collection[str])
     records: dict[str, str] = {}
     for wheel in sorted(wheels, key=lambda w: w.name):
         # installer leaves out what pip never installs, byte code among it, and warns of each file.
-        with WheelFile.open(wheel) as source, warnings.catch_warnings():
+        with archive.Archive(wheel) as opened, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Skip installing .*__pycache__", RuntimeWarning)
+            source = WheelFile(opened)
             out.owner = f"{source.distribution}-{source.version}"
             destination = LayerDestination(out, source.distribution, drop, dropped)
             install(source, destination, {"INSTALLER": b"moet\n"})
