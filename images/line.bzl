@@ -56,7 +56,7 @@ def line(name, title, description, base, release, closure, sources, groups, drop
       name: the image's repository name.
       title: a few words, for labels.
       description: one sentence, for labels.
-      base: pin of what is patched (name, version, commit, released, released_epoch).
+      base: pin of what is patched (name, version, commit, released).
       release: N of the tag <name>:<base><version>-r<N>.
       closure: name of the Python lock.
       sources: pins whose commits the manifest states.
