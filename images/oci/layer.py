@@ -41,7 +41,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Entry:
-    """One path of a layer: type "f" file, "d" directory, "l" symbolic link or "h" hard link.
+    """One path of a layer: type "f" file, "d" directory or "l" symbolic link.
 
     `content` is a file's SHA-256 in hex or a link's target; `owner` the package it came from.
     """
@@ -135,15 +135,10 @@ class LayerWriter:
 
     def symlink(self, path: str, target: str) -> None:
         """Adds a symbolic link that holds `target` as it is."""
-        self._link(Entry(self._clean(path), "l", 0o777, 0, target, self.owner), tarfile.SYMTYPE)
-
-    def hardlink(self, path: str, target: str) -> None:
-        """Adds a hard link to `target`, a path that this layer already has."""
-        target = self._clean(target)
-        known = self.entries.get(target)
-        if known is None or known.type != "f":
-            raise LayerError(f"/{path}: hard link to /{target}, which is not a file of this layer")
-        self._link(Entry(self._clean(path), "h", known.mode, 0, target, self.owner), tarfile.LNKTYPE)
+        entry = Entry(self._clean(path), "l", 0o777, 0, target, self.owner)
+        if not self._known(entry):
+            self._parents(entry.path)
+            self._add(entry, tarfile.SYMTYPE, 0, 0)
 
     def close(self, name: str, comment: str = "") -> Layer:
         """Ends the layer and returns its descriptor."""
@@ -175,11 +170,6 @@ class LayerWriter:
         parent = posixpath.dirname(path)
         if parent and parent not in self.entries:
             self.directory(parent)
-
-    def _link(self, entry: Entry, kind: bytes) -> None:
-        if not self._known(entry):
-            self._parents(entry.path)
-            self._add(entry, kind, 0, 0)
 
     def _add(self, entry: Entry, kind: bytes, uid: int, gid: int) -> None:
         info = self._info(entry.path, kind, entry.mode, uid, gid, 0)

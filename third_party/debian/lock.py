@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from third_party.debian import apt, difference, lockfile
+from third_party.debian import apt, lockfile
+from third_party.locking import difference
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     gone = {name for name in before if name not in keep} if args.check else set()
     changes = [change for change in difference.between(before, after) if change.name not in gone]
-    print(difference.as_json(changes) if args.json else difference.as_table(changes, after))
+    print(difference.as_json(changes) if args.json else difference.as_table("packages", changes, after))
     if gone:
         print(f"no longer to be had, so unchecked: {', '.join(sorted(gone))}", file=sys.stderr)
     if args.check:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from third_party.debian import apt, difference, lock, lockfile
+from third_party.debian import apt, lock, lockfile
 from third_party.debian.testing import Archive
+from third_party.locking import difference
 
 WANTED = """
 suite = "bookworm"

@@ -21,7 +21,8 @@ from typing import Any
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
-from third_party.python import difference, lockfile, wheels
+from third_party.locking import difference
+from third_party.python import lockfile, wheels
 
 
 class LockError(Exception):
@@ -123,7 +124,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{args.name}: {error}", file=sys.stderr)
         return 1
     changes = difference.between(before, after)
-    print(difference.as_json(changes) if args.json else difference.as_table(args.name, changes, after))
+    if args.json:
+        print(difference.as_json(changes))
+    else:
+        print(f"{args.name}: {difference.as_table('wheels', changes, after)}")
     if args.check:
         return 1 if changes else 0
     if changes or not target.exists():

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from third_party.python import difference, lock, lockfile, resolve, wheels
+from third_party.locking import difference
+from third_party.python import lock, lockfile, resolve, wheels
 
 ENTRY = lockfile.Entry("1.0", "a-1.0-py3-none-any.whl", "00", 10, ("b",))
 

@@ -1,13 +1,31 @@
-"""What changed between two locks of Debian packages, for people and for programs."""
+"""What changed between two locks, for people and for programs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
 
-from third_party.debian.lockfile import Deb
+
+class Pin(Protocol):
+    """What a lock holds of one package: `size` in bytes, `label` the version as people read it."""
+
+    @property
+    def version(self) -> str:
+        """The version alone."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of the package's file."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """The version as people read it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -25,7 +43,7 @@ class Change:
     size_after: int
 
 
-def between(before: dict[str, Deb], after: dict[str, Deb]) -> list[Change]:
+def between(before: Mapping[str, Pin], after: Mapping[str, Pin]) -> list[Change]:
     """Returns the changes from one lock to the other, by name."""
     changes = []
     for name in sorted(before.keys() | after.keys()):
@@ -36,7 +54,7 @@ def between(before: dict[str, Deb], after: dict[str, Deb]) -> list[Change]:
             kind = "changed" if old.version == new.version else "upgraded"
         else:
             kind = "removed" if old else "added"
-        changes.append(Change(name, kind, _said(old), _said(new), old.size if old else 0, new.size if new else 0))
+        changes.append(Change(name, kind, *_said(old, new)))
     return changes
 
 
@@ -45,12 +63,12 @@ def as_json(changes: Sequence[Change]) -> str:
     return json.dumps([asdict(change) for change in changes], indent=1)
 
 
-def as_table(changes: Sequence[Change], after: dict[str, Deb]) -> str:
-    """Returns the changes as a table under a line that counts them."""
+def as_table(noun: str, changes: Sequence[Change], after: Mapping[str, Pin]) -> str:
+    """Returns the changes as a table under a line that counts them; `noun` is what is locked, in the plural."""
     console = Console(width=110)
-    total = sum(deb.size for deb in after.values())
+    total = sum(pin.size for pin in after.values())
     with console.capture() as text:
-        console.print(f"{len(after)} packages, {total / 1e6:,.1f} MB, {len(changes)} changed", highlight=False)
+        console.print(f"{len(after)} {noun}, {total / 1e6:,.1f} MB, {len(changes)} changed", highlight=False)
         if changes:
             table = Table("package", "", "before", "after", "MB")
             for change in changes:
@@ -60,5 +78,6 @@ def as_table(changes: Sequence[Change], after: dict[str, Deb]) -> str:
     return text.get().rstrip()
 
 
-def _said(deb: Deb | None) -> str | None:
-    return f"{deb.version} ({deb.suite})" if deb else None
+def _said(old: Pin | None, new: Pin | None) -> tuple[str | None, str | None, int, int]:
+    labels = (old.label if old else None, new.label if new else None)
+    return (*labels, old.size if old else 0, new.size if new else 0)
