@@ -64,7 +64,7 @@ def serving_image(name, line, rootfs, overlay, step_tests, sdist):
         layers = below + [":overlay_layer"],
         manifest = "manifest",
         overlays = [overlay],
-        reference = line.tag,
+        tag = line.tag,
         steps = line.steps,
     )
     _image(
@@ -74,7 +74,7 @@ def serving_image(name, line, rootfs, overlay, step_tests, sdist):
         layers = below,
         manifest = "manifest.base",
         overlays = [],
-        reference = line.base_tag,
+        tag = line.base_tag,
         steps = [],
     )
     _command("load", name, line.tag)
@@ -87,23 +87,31 @@ def serving_image(name, line, rootfs, overlay, step_tests, sdist):
         step_tests = step_tests,
     )
 
-def _image(name, line, reference, steps, overlays, layers, attested, manifest):
+def _by_release(tag):
+    """What a tag is in a release, and in any other build."""
+    return {"//images:release": tag, "//conditions:default": tag + "-dev"}
+
+def _line_json(line, steps, tag):
+    return json.encode(struct(
+        base = struct(name = line.base.name, version = line.base.version, commit = line.base.commit),
+        created = line.base.released,
+        labels = {
+            "org.opencontainers.image.description": line.description,
+            "org.opencontainers.image.title": line.title,
+        },
+        line = line.name,
+        steps = steps,
+        tag = tag,
+    ))
+
+def _image(name, line, tag, steps, overlays, layers, attested, manifest):
     image_manifest(
         name = manifest,
         layers = attested,
-        line = json.encode(struct(
-            base = struct(name = line.base.name, version = line.base.version, commit = line.base.commit),
-            created = line.base.released,
-            labels = {
-                "org.opencontainers.image.description": line.description,
-                "org.opencontainers.image.title": line.title,
-            },
-            line = line.name,
-            steps = steps,
-            tag = reference,
-        )),
+        line = select({case: _line_json(line, steps, named) for case, named in _by_release(tag).items()}),
         overlays = overlays,
         pins = json.encode(line_pins(line)),
+        release = select({"//images:release": True, "//conditions:default": False}),
         site = _SITE,
     )
     native.filegroup(
@@ -124,19 +132,18 @@ def _image(name, line, reference, steps, overlays, layers, attested, manifest):
     )
     _oci_image(
         name = name,
-        created = line.base.released,
         entrypoint = RUNTIME_ENTRYPOINT,
         env = line.env,
         env_files = [":%s.env" % manifest],
         labels = ":%s.labels" % manifest,
         layers = layers + [":%s.layer" % manifest],
-        reference = reference,
+        reference = select(_by_release(tag)),
         replaces = {"overlay_layer": "%s-%s" % (line.base.name, line.base.version)},
         user = "1000:1000",
         workdir = line.env["HOME"],
     )
 
-def _command(verb, image, reference, suffix = ""):
+def _command(verb, image, tag, suffix = ""):
     py_binary(
         name = verb + suffix,
         srcs = ["//images/engine:%s.py" % verb],
@@ -144,8 +151,7 @@ def _command(verb, image, reference, suffix = ""):
             "--layout",
             "$(rootpath :%s)" % image,
             "--ref",
-            reference,
-        ],
+        ] + select({case: [named] for case, named in _by_release(tag).items()}),
         data = [":" + image],
         main = "//images/engine:%s.py" % verb,
         python_version = "PY3",

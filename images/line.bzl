@@ -57,7 +57,7 @@ def line(name, title, description, base, release, closure, sources, groups, drop
       title: a few words, for labels.
       description: one sentence, for labels.
       base: pin of what is patched (name, version, commit, released).
-      release: N of the tag <name>:<base><version>-r<N>.
+      release: N of the tag <name>:<base><version>-r<N>: the next release of this tree.
       closure: name of the Python lock.
       sources: pins whose commits the manifest states.
       groups: layer_group()s, from what changes rarely to what changes often.
@@ -67,7 +67,8 @@ def line(name, title, description, base, release, closure, sources, groups, drop
       steps: step()s.
 
     Returns:
-      A struct with these fields, `tag`, and `base_tag` (release 0: the pinned upstream without steps).
+      A struct with these fields, `tag`, and `base_tag` (release 0: the pinned upstream without steps). Images that
+      are not built with --config=release have these tags with -dev after them.
     """
     return struct(
         base = base,

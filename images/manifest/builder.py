@@ -30,6 +30,7 @@ def build(
         patches=tuple(patch for overlay in overlays for patch in overlay.patches),
         switches=tuple(sorted(_switches(line), key=lambda switch: (switch.name, switch.step))),
         files=tuple(sorted(files, key=lambda file: (file.path, file.kind))),
+        commit=line.commit,
     )
     problems = [*checks.problems(manifest), *_unbuilt(manifest, overlays)]
     if problems:

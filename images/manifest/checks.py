@@ -10,6 +10,7 @@ from images.manifest import model, names
 _T = TypeVar("_T")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ON = re.compile(r"[1-9][0-9]*")
+_WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
@@ -17,7 +18,8 @@ def problems(manifest: model.Manifest) -> list[str]:
     """Everything that is wrong with the manifest, one line each, in a fixed order."""
     base = manifest.base.name + manifest.base.version
     return [
-        *names.tag_problems(manifest.tag, manifest.line, base),
+        *names.tag_problems(manifest.tag, manifest.line, base, manifest.commit is not None),
+        *_release(manifest),
         *_pins(manifest),
         *_steps(manifest.steps),
         *_switches(manifest.switches),
@@ -25,6 +27,11 @@ def problems(manifest: model.Manifest) -> list[str]:
         *_overlays(manifest),
         *_files(manifest.files),
     ]
+
+
+def _release(manifest: model.Manifest) -> Iterator[str]:
+    if manifest.commit is not None and not _WHOLE_COMMIT.fullmatch(manifest.commit):
+        yield f"commit {manifest.commit!r}: expected 40 hexadecimal digits, as git rev-parse HEAD prints them"
 
 
 def _pins(manifest: model.Manifest) -> Iterator[str]:

@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _build(options: argparse.Namespace) -> dict[Path, bytes]:
     line = inputs.read(inputs.Line, options.line)
+    if options.status:
+        line = inputs.stamped(line, options.status)
     overlays = [inputs.read(inputs.Overlay, Path(path)) for path, _ in options.overlay]
     pins = [pin for path in options.pins for pin in inputs.read_pins(path)]
     files = [file for kind, listing in options.layer for file in inputs.read_layer(kind, Path(listing))]
@@ -64,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "images.manifest.cli", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--line", type=Path, required=True, help="the line's data")
+    parser.add_argument("--status", type=Path, help="Bazel's stable status file: the image is a release of its commit")
     parser.add_argument(
         "--overlay",
         nargs=2,

@@ -50,7 +50,7 @@ def inputs() -> Inputs:
     return {
         "line": {
             "line": "dsv41",
-            "tag": "dsv41:vllm0.33.0-r1",
+            "tag": "dsv41:vllm0.33.0-r1-dev",
             "base": {"name": "vllm", "version": "0.33.0", "commit": "4ba787ec9"},
             "steps": [
                 step(2, "next", ["b.patch"], default="0"),
@@ -109,7 +109,9 @@ def inputs() -> Inputs:
     }
 
 
-def run(given: Inputs, folder: Path, with_overlay: bool = True) -> tuple[int, list[Path]]:
+def run(
+    given: Inputs, folder: Path, with_overlay: bool = True, status: Path | None = None
+) -> tuple[int, list[Path]]:
     """Runs the builder on inputs written to `folder`; returns its status and what it should write."""
     for name, value in given.items():
         (folder / f"{name}.json").write_text(json.dumps(value))
@@ -118,6 +120,8 @@ def run(given: Inputs, folder: Path, with_overlay: bool = True) -> tuple[int, li
         (folder / "code" / path).write_text(text)
     outputs = [folder / name for name in ("manifest.out", "labels.out", "env.out")]
     arguments = ["--line", f"{folder}/line.json", "--pins", f"{folder}/pins.json", "--site", SITE]
+    if status:
+        arguments += ["--status", str(status)]
     if with_overlay:
         arguments += [
             "--overlay",

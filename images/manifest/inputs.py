@@ -1,5 +1,6 @@
 """What the manifest is merged from: a line's data, overlays, pins and the listings of layers."""
 
+import dataclasses
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,10 @@ class LineStep(model.Step):
 
 @dataclass(frozen=True)
 class Line:
-    """line.json: `tag` is `<line>:<base>-r<N>`, `created` a time such as 2026-01-31T12:00:00Z."""
+    """line.json: `tag` is `<line>:<base>-r<N>`, `created` a time such as 2026-01-31T12:00:00Z.
+
+    What is no release has `-dev` after the tag and no `commit`.
+    """
 
     line: str
     tag: str
@@ -40,6 +44,7 @@ class Line:
     steps: tuple[LineStep, ...]
     labels: dict[str, str]
     created: str | None = None
+    commit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,21 @@ def read(kind: type[_T], path: Path) -> _T:
         return model.decode(kind, _load(path))
     except model.DataError as error:
         raise ManifestError(f"{path}: {error}") from None
+
+
+def stamped(line: Line, status: Path) -> Line:
+    """`line` as the release of a commit: with the commit and its time from Bazel's stable status file.
+
+    Raises ManifestError where the file has no such keys: the build lacks --config=release.
+    """
+    try:
+        values = dict(entry.partition(" ")[::2] for entry in status.read_text().splitlines())
+        commit, created = values["STABLE_MOET_COMMIT"], values["STABLE_MOET_COMMIT_TIME"]
+    except OSError as error:
+        raise ManifestError(f"{status}: cannot be read: {error.strerror}") from None
+    except KeyError as error:
+        raise ManifestError(f"{status}: lacks {error.args[0]}: a release is built with --config=release") from None
+    return dataclasses.replace(line, commit=commit, created=created)
 
 
 def read_pins(path: Path) -> tuple[model.Pin, ...]:

@@ -40,6 +40,8 @@ def _computed(line: inputs.Line, manifest: model.Manifest, manifest_sha256: str)
         _OURS + "line": manifest.line,
         _OURS + "manifest": model.PATH,
         _OURS + "manifest.sha256": manifest_sha256,
+        _IMAGE + "revision": manifest.commit,
+        _OURS + "release": "unreleased" if manifest.commit is None else "released",
         _OURS + "pins.sha256": hashlib.sha256(pins).hexdigest(),
         _OURS + "steps": ",".join(f"{step.number}:{step.name}" for step in manifest.steps),
         _OURS + "tag": manifest.tag,

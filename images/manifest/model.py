@@ -128,7 +128,10 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an image is made of. `site` is the absolute path of the folder that packages are installed in."""
+    """What an image is made of. `site` is the absolute path of the folder that packages are installed in.
+
+    `commit` is Moet's, in hex, that a release was built from; None where the image is no release.
+    """
 
     schema: Schema
     line: str
@@ -141,6 +144,7 @@ class Manifest:
     patches: tuple[Patch, ...]
     switches: tuple[Switch, ...]
     files: tuple[File, ...]
+    commit: str | None = None
 
 
 def record_path(site: str, project: str, version: str) -> str:

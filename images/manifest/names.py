@@ -5,7 +5,7 @@ import re
 
 from images.oci.names import REPOSITORY, TAG
 
-_RELEASE = re.compile(r"-r(0|[1-9][0-9]*)")
+_RELEASE = re.compile(r"0|[1-9][0-9]*")
 _LABEL = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*\.[a-z0-9]+([.-][a-z0-9]+)*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _STEP = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -33,13 +33,15 @@ _OCI_KEYS = tuple(
 )
 
 
-def tag_problems(tag: str, line: str, base: str) -> list[str]:
+def tag_problems(tag: str, line: str, base: str, released: bool = True) -> list[str]:
     """What is wrong with an image tag, one line a problem.
 
-    It must be `<line>:<base>-r<N>`, `base` being the base's name and version together.
+    It must be `<line>:<base>-r<N>`, `base` being the base's name and version together, and end in `-dev` where
+    the image is not `released`: a release's tag never names anything else.
     """
     repository, colon, name = tag.partition(":")
-    expected = f"expected {line}:{base}-r<N>, for example {line}:{base}-r1"
+    dev = "" if released else "-dev"
+    expected = f"expected {line}:{base}-r<N>{dev}, for example {line}:{base}-r1{dev}"
     if not colon:
         return [f"tag {tag!r}: has no ':', {expected}"]
     problems = []
@@ -53,7 +55,7 @@ def tag_problems(tag: str, line: str, base: str) -> list[str]:
             f"tag {tag!r}: {name!r} is no tag that OCI allows: "
             "at most 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'"
         )
-    if not problems and (repository != line or not _is_release_of(name, base)):
+    if not problems and (repository != line or not _is_release_of(name, base + "-r", dev)):
         problems.append(f"tag {tag!r}: {expected}")
     return problems
 
@@ -97,5 +99,6 @@ def control_character(value: str) -> str | None:
     return bad[0] if bad else None
 
 
-def _is_release_of(name: str, base: str) -> bool:
-    return name.startswith(base) and _RELEASE.fullmatch(name[len(base) :]) is not None
+def _is_release_of(name: str, start: str, end: str) -> bool:
+    whole = name.startswith(start) and name.endswith(end)
+    return whole and _RELEASE.fullmatch(name[len(start) : len(name) - len(end)]) is not None

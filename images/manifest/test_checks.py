@@ -168,7 +168,7 @@ def set_file(index: int, column: int, value: object) -> Any:
             ["deb bash is pinned twice, at 5.2.15-2+b13 and 6: keep one"],
         ),
         (
-            set_line(base={"name": "sglang", "version": "1", "commit": "abc"}, tag="dsv41:sglang1-r1"),
+            set_line(base={"name": "sglang", "version": "1", "commit": "abc"}, tag="dsv41:sglang1-r1-dev"),
             [
                 "base sglang: 'abc' is no commit: expected 7 to 64 hexadecimal digits",
                 "base sglang 1: no pin has this name: add its lock to the image",

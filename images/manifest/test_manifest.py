@@ -115,11 +115,12 @@ def test_labels_and_environment(given: Inputs, tmp_path: Path) -> None:
         "org.moet.manifest": "/usr/share/moet/manifest.json",
         "org.moet.manifest.sha256": digest,
         "org.moet.steps": "1:tiers,2:next",
-        "org.moet.tag": "dsv41:vllm0.33.0-r1",
+        "org.moet.release": "unreleased",
+        "org.moet.tag": "dsv41:vllm0.33.0-r1-dev",
         "org.opencontainers.image.created": "2026-01-31T12:00:00Z",
         "org.opencontainers.image.description": "A sentence",
         "org.opencontainers.image.title": "dsv41",
-        "org.opencontainers.image.version": "vllm0.33.0-r1",
+        "org.opencontainers.image.version": "vllm0.33.0-r1-dev",
     }
 
 
@@ -129,6 +130,30 @@ def test_pins_label_changes_with_a_pin_alone(given: Inputs, tmp_path: Path) -> N
     assert build(given, tmp_path)[1]["org.moet.pins.sha256"] == first
     given["pins"][2]["sha256"] = "c" * 64
     assert build(given, tmp_path)[1]["org.moet.pins.sha256"] != first
+
+
+def test_release_states_its_commit(given: Inputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = tmp_path / "status.txt"
+    commit = "0123456789abcdef" * 2 + "01234567"
+    status.write_text(f"BUILD_HOST somewhere\nSTABLE_MOET_COMMIT {commit}\nSTABLE_MOET_COMMIT_TIME 2026-02-01T00:00:00Z\n")
+    given["line"]["tag"] = "dsv41:vllm0.33.0-r1"
+    assert run(given, tmp_path)[0] == 1
+    assert "expected dsv41:vllm0.33.0-r<N>-dev" in capsys.readouterr().err
+    code, outputs = run(given, tmp_path, status=status)
+    assert code == 0
+    manifest, labels, _ = (json.loads(path.read_text()) for path in outputs)
+    jsonschema.validate(manifest, json.loads(SCHEMA.read_text()), jsonschema.Draft202012Validator)
+    assert manifest["commit"] == commit
+    assert labels["org.opencontainers.image.revision"] == commit
+    assert labels["org.opencontainers.image.created"] == "2026-02-01T00:00:00Z"
+    assert labels["org.moet.release"] == "released"
+    assert "somewhere" not in outputs[0].read_text() + outputs[1].read_text()
+    status.write_text("BUILD_HOST somewhere\n")
+    assert run(given, tmp_path, status=status)[0] == 1
+    assert "lacks STABLE_MOET_COMMIT: a release is built with --config=release" in capsys.readouterr().err
+    status.write_text("STABLE_MOET_COMMIT HEAD\nSTABLE_MOET_COMMIT_TIME 2026-02-01T00:00:00Z\n")
+    assert run(given, tmp_path, status=status)[0] == 1
+    assert "commit 'HEAD': expected 40 hexadecimal digits" in capsys.readouterr().err
 
 
 def test_order_of_inputs_does_not_matter(given: Inputs, tmp_path: Path) -> None:
@@ -184,7 +209,7 @@ def test_hash_seed_does_not_matter(given: Inputs, tmp_path: Path) -> None:
 
 
 def test_image_without_steps_needs_no_overlay(given: Inputs, tmp_path: Path) -> None:
-    given["line"].update(steps=[], tag="dsv41:vllm0.33.0-r0", created=None)
+    given["line"].update(steps=[], tag="dsv41:vllm0.33.0-r0-dev", created=None)
     manifest, labels, _ = build(given, tmp_path, with_overlay=False)
     assert (manifest["steps"], manifest["patches"], manifest["overlays"]) == ([], [], [])
     assert labels["org.moet.steps"] == ""

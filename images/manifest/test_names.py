@@ -10,6 +10,13 @@ def test_right_tag(tag: str) -> None:
     assert names.tag_problems(tag, "dsv41", "vllm0.33.0") == []
 
 
+@pytest.mark.parametrize("tag", ["dsv41:vllm0.33.0-r1-dev", "dsv41:vllm0.33.0-r12-dev"])
+def test_tag_of_what_is_no_release(tag: str) -> None:
+    assert names.tag_problems(tag, "dsv41", "vllm0.33.0", released=False) == []
+    assert "expected dsv41:vllm0.33.0-r<N>, " in names.tag_problems(tag, "dsv41", "vllm0.33.0")[0]
+    assert names.tag_problems(tag.removesuffix("-dev"), "dsv41", "vllm0.33.0", released=False)
+
+
 @pytest.mark.parametrize("line", ["dsv41_hybrid", "moet/k31_b300", "a__b", "a--b", "a.b"])
 def test_right_line(line: str) -> None:
     assert names.tag_problems(f"{line}:vllm0.33.0-r1", line, "vllm0.33.0") == []

@@ -3,7 +3,7 @@
 usage: assemble.py --spec SPEC.json --labels LABELS.json --out FOLDER --digest FILE [--env-file ENV.json]...
            --layer PREFIX...
 
-SPEC.json: {"reference", "created", "env", "entrypoint", "cmd", "user", "workdir",
+SPEC.json: {"reference", "env", "entrypoint", "cmd", "user", "workdir",
 "replaces": {layer name: owner whose files it may replace}}. Each PREFIX stands for the files that a
 layer writer made; blobs are linked into the layout, not copied, where the file system allows.
 """
@@ -22,6 +22,7 @@ from images.oci import blob, layer
 
 # Docker's overlay2 and podman fail near 128 layers; fewer load faster.
 MAX_LAYERS = 24
+CREATED = "org.opencontainers.image.created"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
@@ -69,9 +70,10 @@ def collisions(parts: Iterable[Part], replaces: dict[str, str]) -> list[str]:
 
 
 def image_config(spec: dict[str, Any], layers: Sequence[layer.Layer], labels: dict[str, str]) -> dict[str, Any]:
-    """Returns the OCI image configuration (image-spec v1.0, config.md)."""
+    """Returns the OCI image configuration (image-spec v1.0, config.md); its time is that of the labels."""
+    created = labels[CREATED]
     return {
-        "created": spec["created"],
+        "created": created,
         "architecture": "amd64",
         "os": "linux",
         "config": {
@@ -84,7 +86,7 @@ def image_config(spec: dict[str, Any], layers: Sequence[layer.Layer], labels: di
         },
         "rootfs": {"type": "layers", "diff_ids": [one.diff_id for one in layers]},
         "history": [
-            {"created": spec["created"], "created_by": f"moet {one.name}", "comment": one.comment} for one in layers
+            {"created": created, "created_by": f"moet {one.name}", "comment": one.comment} for one in layers
         ],
     }
 
@@ -134,10 +136,12 @@ def assemble(
 ) -> str:
     """Writes the layout into `out` (an empty or missing folder) and returns the manifest's digest.
 
-    Raises LayerError on colliding packages or too many layers, before anything is written.
+    Raises LayerError on colliding packages, too many layers or labels without a time, before anything is written.
     """
     if len(parts) > MAX_LAYERS:
         raise layer.LayerError(f"{len(parts)} layers; at most {MAX_LAYERS} are allowed: put groups of wheels together")
+    if CREATED not in labels:
+        raise layer.LayerError(f"the labels lack {CREATED}: give the line's base its release time")
     clashes = collisions(parts, spec["replaces"])
     if clashes:
         raise layer.LayerError("\n".join([*clashes, "drop one of each pair in the line's data"]))

@@ -11,7 +11,6 @@ from images.oci import assemble, layer, testing
 
 SPEC: dict[str, Any] = {
     "reference": "line:base1-r1",
-    "created": "2026-11-02T10:13:18Z",
     "env": {"PATH": "/usr/bin", "HOME": "/var/lib/moet"},
     "entrypoint": ["/usr/bin/tool"],
     "cmd": [],
@@ -19,6 +18,7 @@ SPEC: dict[str, Any] = {
     "workdir": "/",
     "replaces": {"overlay": "vllm-1"},
 }
+LABELS = {assemble.CREATED: "2026-11-02T10:13:18Z"}
 
 
 def load(layout: Path, digest: str) -> Any:
@@ -28,7 +28,7 @@ def load(layout: Path, digest: str) -> Any:
 def test_layout_leads_to_every_blob(tmp_path: Path) -> None:
     parts = [testing.part(tmp_path, "a", {"x": b"1"}, "a-1"), testing.part(tmp_path, "b", {"y": b"2"}, "b-1")]
     layout = tmp_path / "out"
-    labels = {"org.opencontainers.image.title": "t", "org.moet.line": "l"}
+    labels = LABELS | {"org.opencontainers.image.title": "t", "org.moet.line": "l"}
     digest = assemble.assemble(layout, SPEC, parts, labels)
     [entry] = json.loads((layout / "index.json").read_bytes())["manifests"]
     assert entry["digest"] == digest and entry["annotations"]["org.opencontainers.image.ref.name"] == "base1-r1"
@@ -36,7 +36,8 @@ def test_layout_leads_to_every_blob(tmp_path: Path) -> None:
     config = load(layout, manifest["config"]["digest"])
     assert config["config"]["Env"] == ["HOME=/var/lib/moet", "PATH=/usr/bin"]
     assert config["config"]["Labels"]["org.moet.line"] == "l"
-    assert manifest["annotations"] == {"org.opencontainers.image.title": "t"}
+    assert manifest["annotations"] == LABELS | {"org.opencontainers.image.title": "t"}
+    assert {config["created"], *(entry["created"] for entry in config["history"])} == set(LABELS.values())
     assert [one["digest"] for one in manifest["layers"]] == [p.descriptor.digest for p in parts]
     assert config["rootfs"]["diff_ids"] == [p.descriptor.diff_id for p in parts]
     assert len(config["history"]) == 2
@@ -47,7 +48,7 @@ def test_layout_leads_to_every_blob(tmp_path: Path) -> None:
 
 def test_blobs_are_linked_not_copied(tmp_path: Path) -> None:
     part = testing.part(tmp_path, "a", {"x": b"1"}, "a-1")
-    assemble.assemble(tmp_path / "out", SPEC, [part], {})
+    assemble.assemble(tmp_path / "out", SPEC, [part], LABELS)
     blob = tmp_path / "out/blobs/sha256" / part.descriptor.digest.removeprefix("sha256:")
     assert blob.stat().st_ino == part.path.stat().st_ino
 
@@ -55,7 +56,7 @@ def test_blobs_are_linked_not_copied(tmp_path: Path) -> None:
 def test_packages_that_collide(tmp_path: Path) -> None:
     parts = [testing.part(tmp_path, "a", {"x": b"1"}, "a-1"), testing.part(tmp_path, "b", {"x": b"2"}, "b-1")]
     with pytest.raises(layer.LayerError, match="/x: a-1 and b-1 install different bytes"):
-        assemble.assemble(tmp_path / "out", SPEC, parts, {})
+        assemble.assemble(tmp_path / "out", SPEC, parts, LABELS)
     assert not (tmp_path / "out").exists()
 
 
@@ -73,8 +74,15 @@ def test_overlay_replaces_its_own_project_alone(tmp_path: Path) -> None:
     assert line.startswith("/y: torch-1 and vllm-1+moet")
 
 
+def test_labels_without_a_time(tmp_path: Path) -> None:
+    part = testing.part(tmp_path, "a", {"x": b"1"}, "a-1")
+    with pytest.raises(layer.LayerError, match=r"labels lack org.opencontainers.image.created"):
+        assemble.assemble(tmp_path / "out", SPEC, [part], {})
+    assert not (tmp_path / "out").exists()
+
+
 def test_too_many_layers(tmp_path: Path) -> None:
     part = testing.part(tmp_path, "a", {"x": b"1"}, "a-1")
     with pytest.raises(layer.LayerError, match="25 layers; at most 24"):
-        assemble.assemble(tmp_path / "out", SPEC, [part] * 25, {})
+        assemble.assemble(tmp_path / "out", SPEC, [part] * 25, LABELS)
     assert not (tmp_path / "out").exists()

@@ -30,6 +30,10 @@ def _image_manifest_impl(ctx):
     args.add("--labels", made.labels)
     args.add("--env", made.env)
     inputs = [line, pins]
+    if ctx.attr.release:
+        # Bazel's stable status: what tools/release/workspace_status printed.
+        args.add("--status", ctx.info_file)
+        inputs.append(ctx.info_file)
     for target in ctx.attr.overlays:
         overlay = target[OverlayInfo]
         args.add_all("--overlay", [overlay.manifest.path, overlay.tree.path])
@@ -62,6 +66,7 @@ image_manifest = rule(
         "line": attr.string(doc = "JSON: line, tag, base, steps, labels and created.", mandatory = True),
         "overlays": attr.label_list(doc = "The patch overlays.", providers = [OverlayInfo]),
         "pins": attr.string(doc = "JSON list of pins.", mandatory = True),
+        "release": attr.bool(doc = "The image is the release of the commit that --config=release states."),
         "site": attr.string(doc = "The image's site folder, absolute.", mandatory = True),
         "_builder": attr.label(default = "//images/manifest:cli", executable = True, cfg = "exec"),
     },

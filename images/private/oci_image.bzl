@@ -17,7 +17,6 @@ def _oci_image_impl(ctx):
     spec = ctx.actions.declare_file(ctx.label.name + ".spec.json")
     ctx.actions.write(spec, json.encode(struct(
         cmd = ctx.attr.cmd,
-        created = ctx.attr.created,
         entrypoint = ctx.attr.entrypoint,
         env = ctx.attr.env,
         reference = ctx.attr.reference,
@@ -58,11 +57,14 @@ oci_image = rule(
     implementation = _oci_image_impl,
     attrs = {
         "cmd": attr.string_list(doc = "Default arguments of the entry point."),
-        "created": attr.string(doc = "RFC 3339 time that the image states.", mandatory = True),
         "entrypoint": attr.string_list(doc = "Program that the container runs."),
         "env": attr.string_dict(doc = "Environment of every process."),
         "env_files": attr.label_list(allow_files = [".json"], doc = "JSON objects with further environment, known only in the build."),
-        "labels": attr.label(allow_single_file = [".json"], doc = "JSON object of labels.", mandatory = True),
+        "labels": attr.label(
+            allow_single_file = [".json"],
+            doc = "JSON object of labels; org.opencontainers.image.created is the time that the image states.",
+            mandatory = True,
+        ),
         "layers": attr.label_list(doc = "Layers, lowest first; at most 24.", mandatory = True, providers = [LayerInfo]),
         "reference": attr.string(doc = "NAME:TAG.", mandatory = True),
         "replaces": attr.string_dict(doc = "Layer name to the owner (project-version) whose files it may replace."),

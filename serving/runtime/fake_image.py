@@ -100,6 +100,7 @@ def _manifest(image: FakeImage) -> model.Manifest:
             _step(2, "moe-row-alignment", SWITCHES[1], "0", "64", "identical", ()),
         ),
         labels={},
+        commit="c" * 40,
     )
     patch = model.Patch(
         name="tiers.patch",

@@ -26,7 +26,8 @@ def text(attestation: Attestation) -> str:
     elif manifest:
         base = manifest.base
         lines = [
-            f"{manifest.tag} ({base.name} {base.version}, {base.commit}): attested, {_counted(manifest)}, "
+            f"{manifest.tag} ({base.name} {base.version}, {base.commit}; {_origin(manifest)}): attested, "
+            f"{_counted(manifest)}, "
             f"manifest {attestation.manifest_sha256[:12]}"
         ]
         lines += table(attestation.steps)
@@ -64,6 +65,7 @@ def as_json(attestation: Attestation) -> str:
             "manifest_sha256": attestation.manifest_sha256,
             "line": manifest.line if manifest else None,
             "tag": manifest.tag if manifest else None,
+            "commit": manifest.commit if manifest else None,
             "base": model.encode(manifest.base) if manifest else None,
             "files": dict(Counter(file.kind for file in manifest.files)) if manifest else {},
             "steps": steps_json(attestation.steps),
@@ -98,6 +100,10 @@ def steps_json(steps: Sequence[StepState]) -> list[dict[str, Any]]:
 def dump(value: Any) -> str:
     """Plain data as indented JSON with sorted keys."""
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def _origin(manifest: model.Manifest) -> str:
+    return f"commit {manifest.commit[:12]}" if manifest.commit else "unreleased"
 
 
 def _counted(manifest: model.Manifest) -> str:

@@ -5,7 +5,6 @@ base and with the network cut. TARGETS (environment) lists `target=output path` 
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,9 @@ PAIRS = dict(pair.split("=", 1) for pair in os.environ["TARGETS"].split())
 
 
 @pytest.fixture(scope="module")
-def second() -> Iterator[Path]:
+def second(other: elsewhere.Elsewhere) -> Path:
     """The folder of the second build's outputs."""
-    with elsewhere.elsewhere(Path("bazelw").resolve().parent) as made:
-        yield made.build(*PAIRS)
+    return other.build(*PAIRS)
 
 
 @pytest.mark.parametrize("target", PAIRS)

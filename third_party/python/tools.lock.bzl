@@ -15,6 +15,13 @@ WHEELS = {
         "size": 67548,
         "requires": [],
     },
+    "boolean-py": {
+        "version": "5.0",
+        "file": "boolean_py-5.0-py3-none-any.whl",
+        "sha256": "ef28a70bd43115208441b53a045d1549e2f0ec6e3d08a9d142cbc41c1938e8d9",
+        "size": 26577,
+        "requires": [],
+    },
     "certifi": {
         "version": "2026.10.19.post1",
         "file": "certifi-2026.10.19.post1-py3-none-any.whl",
@@ -46,6 +53,26 @@ WHEELS = {
         "requires": [
             "cffi",
         ],
+    },
+    "cyclonedx-python-lib": {
+        "version": "11.12.0",
+        "file": "cyclonedx_python_lib-11.12.0-py3-none-any.whl",
+        "sha256": "0e807521a921a5c3cb8ce1153f8a61d29eedfe76a46aac2796b7c6b573391a54",
+        "size": 529453,
+        "requires": [
+            "license-expression",
+            "packageurl-python",
+            "py-serializable",
+            "sortedcontainers",
+            "typing-extensions",
+        ],
+    },
+    "defusedxml": {
+        "version": "0.7.1",
+        "file": "defusedxml-0.7.1-py2.py3-none-any.whl",
+        "sha256": "a352e7e428770286cc899e2542b6cdaedb2b4953ff269a210103ec58f6198a61",
+        "size": 25604,
+        "requires": [],
     },
     "docker": {
         "version": "7.2.0",
@@ -115,6 +142,15 @@ WHEELS = {
             "mypy-extensions",
         ],
     },
+    "license-expression": {
+        "version": "30.4.4",
+        "file": "license_expression-30.4.4-py3-none-any.whl",
+        "sha256": "421788fdcadb41f049d2dc934ce666626265aeccefddd25e162a26f23bcbf8a4",
+        "size": 120615,
+        "requires": [
+            "boolean-py",
+        ],
+    },
     "markdown-it-py": {
         "version": "4.3.0",
         "file": "markdown_it_py-4.3.0-py3-none-any.whl",
@@ -158,6 +194,13 @@ WHEELS = {
         "size": 61123607,
         "requires": [],
     },
+    "packageurl-python": {
+        "version": "0.17.6",
+        "file": "packageurl_python-0.17.6-py3-none-any.whl",
+        "sha256": "31a85c2717bc41dd818f3c62908685ff9eebcb68588213745b14a6ee9e7df7c9",
+        "size": 36776,
+        "requires": [],
+    },
     "packaging": {
         "version": "26.4",
         "file": "packaging-26.4-py3-none-any.whl",
@@ -178,6 +221,15 @@ WHEELS = {
         "sha256": "7dd7b0d8832ba3cb632c306926ded123429211b83641b35dc5c41ad2d34f9bec",
         "size": 27082,
         "requires": [],
+    },
+    "py-serializable": {
+        "version": "2.2.0",
+        "file": "py_serializable-2.2.0-py3-none-any.whl",
+        "sha256": "2cce775abc5aac12115f9ff572a145c7276d04a770090334bd4e51ed9c782415",
+        "size": 23101,
+        "requires": [
+            "defusedxml",
+        ],
     },
     "pycparser": {
         "version": "3.12",
@@ -276,6 +328,20 @@ WHEELS = {
         "file": "ruff-0.17.6-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
         "sha256": "aa3b08254a732acba246891089a152c47c5733dc36b8ecb76ce8602f8326e5e4",
         "size": 10645279,
+        "requires": [],
+    },
+    "securesystemslib": {
+        "version": "1.6.0",
+        "file": "securesystemslib-1.6.0-py3-none-any.whl",
+        "sha256": "1c1aa00f058f4851f038d409c8ca4a727db854a91f07ec3a0fa047bb93e43e0e",
+        "size": 874777,
+        "requires": [],
+    },
+    "sortedcontainers": {
+        "version": "2.4.0",
+        "file": "sortedcontainers-2.4.0-py2.py3-none-any.whl",
+        "sha256": "a163dcaede0f1c021485e957a39245190e74249897e2ae4b2aa38595db237ee0",
+        "size": 29575,
         "requires": [],
     },
     "tblib": {
