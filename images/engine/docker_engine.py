@@ -1,62 +1,27 @@
 """Loading into Docker, or whatever speaks its API, over a socket."""
 
-import os
 from collections.abc import Iterator
-from typing import Any, Protocol, cast
+from typing import Any
 
-import docker
 import docker.errors
-import requests.exceptions
-import urllib3.exceptions
 
 from images.engine import archive
+from images.engine.docker_images import BROKEN, DockerImages, reason
 from images.engine.errors import EngineError
+from images.engine.interface import Progress
 from images.engine.layout import Image
 from images.engine.reference import Reference
-from images.engine.result import LoadResult
+from images.engine.result import LoadResult, refuse_to_move
 
 _NO_SPACE = "no space left on device"
-_BROKEN = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 
-class Progress(Protocol):
-    """Whoever shows how far a load is."""
-
-    def start(self, what: str, total: int) -> None:
-        """A phase begins; `total` is its number of bytes, 0 where nobody knows."""
-
-    def advance(self, amount: int) -> None:
-        """`amount` more bytes of the phase are done."""
-
-
-class DockerEngine:
-    """One reachable engine.
+class DockerEngine(DockerImages):
+    """One reachable engine, into which images of layouts are loaded.
 
     Raises:
         EngineError: from the constructor, when nothing answers at the address.
     """
-
-    def __init__(self, host: str | None) -> None:
-        self.host = host or default_host()
-        if self.host.startswith("ssh:"):
-            forward = "ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST"
-            raise EngineError(f"{self.host}: ssh is not spoken here; forward the socket ({forward}) and name that one")
-        try:
-            self._client = docker.DockerClient(base_url=self.host, timeout=1800)
-            self._api: Any = self._client.api
-            version = self._client.version()
-            self._info = self._client.info()
-        except (docker.errors.DockerException, *_BROKEN) as error:
-            raise EngineError(f"no engine answers at {self.host} ({_reason(error)})") from error
-        driver = self._info.get("DriverStatus") or []
-        components = {part["Name"] for part in version.get("Components", [])}
-        self._podman = "Podman Engine" in components
-        self._containerd = any("io.containerd.snapshotter" in value for _, value in driver)
-        self.name = f"{'podman' if self._podman else 'docker'} {version['Version']}"
-
-    def close(self) -> None:
-        """Give the connection back."""
-        self._client.close()
 
     def load(self, image: Image, reference: Reference, progress: Progress) -> LoadResult:
         """Load `image` and point `reference` at it.
@@ -65,10 +30,12 @@ class DockerEngine:
         lacks are those after the longest run shared with one of its images. Other stores are sent everything.
 
         Raises:
-            EngineError: the engine refused, ran out of space, or holds another image than the layout's afterwards.
+            EngineError: the engine refused, ran out of space, or holds another image than the layout's afterwards;
+                or `reference` is a release's tag and points at another image already.
         """
-        expected = image.manifest.digest if self._containerd else image.config.digest
+        expected = self.own_id(image.config.digest, image.manifest.digest)
         before = self._id(str(reference))
+        refuse_to_move(self.name, reference, before, expected)
         sent, skipped = 0, len(image.layers)
         if self._id(expected) != expected:
             skipped = self._shared(image)
@@ -95,10 +62,8 @@ class DockerEngine:
         )
 
     def _id(self, name: str) -> str | None:
-        try:
-            return cast(str, self._api.inspect_image(name)["Id"])
-        except docker.errors.ImageNotFound:
-            return None
+        found = self._inspect(name)
+        return None if found is None else str(found["Id"])
 
     def _shared(self, image: Image) -> int:
         if self._podman or self._containerd:
@@ -123,8 +88,8 @@ class DockerEngine:
                 unpacking.show(event)
         except docker.errors.APIError as error:
             self._refused(str(error.explanation))
-        except _BROKEN as error:
-            self._refused(f"{self.name} closed the connection ({_reason(error)}); its own log says why")
+        except BROKEN as error:
+            self._refused(f"{self.name} closed the connection ({reason(error)}); its own log says why")
         return tar.size
 
     def _refused(self, message: str) -> None:
@@ -161,14 +126,6 @@ class _LayersGoneError(EngineError):
     """A layer that the tar left out is no longer in the engine."""
 
 
-def default_host() -> str:
-    """Where the user's Docker is: DOCKER_HOST, else the current context of their Docker configuration."""
-    if host := os.environ.get("DOCKER_HOST"):
-        return host
-    context = docker.ContextAPI.get_current_context()
-    return str(context.Host if context else "unix:///var/run/docker.sock")
-
-
 def _common(left: list[str], right: list[str]) -> int:
     same = 0
     for one, other in zip(left, right, strict=False):
@@ -176,9 +133,3 @@ def _common(left: list[str], right: list[str]) -> int:
             break
         same += 1
     return same
-
-
-def _reason(error: BaseException) -> str:
-    while error.__cause__ or error.__context__:
-        error = cast(BaseException, error.__cause__ or error.__context__)
-    return getattr(error, "strerror", None) or " ".join(str(error).split())

@@ -1,9 +1,7 @@
-"""The one exception of the load and push programs."""
+"""The one exception of what talks to engines."""
+
+from tools.cli.errors import UserError
 
 
-class EngineError(Exception):
-    """Something the person at the keyboard can mend.
-
-    The message is one line: what was tried, what was expected and what to do. The programs print it to stderr
-    and exit with 1.
-    """
+class EngineError(UserError):
+    """An engine is missing, refuses, or holds another image than expected; or a layout is broken."""

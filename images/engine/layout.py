@@ -34,10 +34,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class Image:
-    """An image of a layout. `ref_name` is the layout's own name for it, None where it gives none."""
+    """An image of a layout.
+
+    `ref_name` is the layout's own name for it, `full_name` its NAME:TAG there; each None where it gives none.
+    """
 
     directory: Path
     ref_name: str | None
+    full_name: str | None
     manifest: Blob
     config: Blob
     layers: tuple[Layer, ...]
@@ -72,7 +76,8 @@ def read(directory: Path, name: str | None = None) -> Image:
         counts = f"the manifest has {len(blobs)} layers, the config {len(diff_ids)}"
         raise EngineError(f"{directory}: {counts}; build the layout again")
     layers = tuple(Layer(blob, diff_id) for blob, diff_id in zip(blobs, diff_ids, strict=True))
-    return Image(directory, entry.get("annotations", {}).get(REF_NAME), manifest, config, layers)
+    annotations = entry.get("annotations", {})
+    return Image(directory, annotations.get(REF_NAME), annotations.get(_FULL_NAME), manifest, config, layers)
 
 
 def _choose(directory: Path, index: Any, name: str | None) -> dict[str, Any]:

@@ -1,70 +1,43 @@
 """Load an image of an OCI layout into a container engine, sending only the layers that it lacks."""
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
-
 from images.engine import layout, reference
-from images.engine.docker_engine import DockerEngine
-from images.engine.errors import EngineError
-from images.engine.podman_engine import PodmanEngine
+from images.engine.opening import add_arguments, open_engine
+from images.engine.result import LoadResult
+from tools.cli.errors import UserError
+from tools.cli.output import Output
+
+SCHEMA = "moet.image-load.v1"
 
 
-class _Bar:
-    """A rich progress bar of one phase at a time, on stderr."""
+def load_layout(
+    directory: Path, ref: str | None, name: str | None, kind: str | None, host: str | None, out: Output
+) -> LoadResult:
+    """Loads the image that the layout calls `ref` (None: its only one) as `name` (None: as the layout calls it).
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task: TaskID | None = None
-
-    def start(self, what: str, total: int) -> None:
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(what, total=total or None)
-
-    def advance(self, amount: int) -> None:
-        if self._task is not None:
-            self._progress.advance(self._task, amount)
-
-
-def open_engine(kind: str | None, host: str | None) -> DockerEngine | PodmanEngine:
-    """The engine to load into: the one asked for, else Docker where it answers, else podman.
+    `kind` and `host` choose the engine as open_engine does. Prints what was done.
 
     Raises:
-        EngineError: none can be used; the message says what was tried.
+        EngineError: no such image or engine, a name that is none, or the engine refused.
     """
-    if kind == "podman" and host:
-        raise EngineError(
-            "--host is for --engine docker (podman's service answers there too), podman itself takes none"
-        )
-    tried: list[str] = []
-    if kind != "podman":
-        try:
-            return DockerEngine(host)
-        except EngineError as error:
-            tried.append(str(error))
-    if kind != "docker" and not host:
-        try:
-            return PodmanEngine()
-        except EngineError as error:
-            tried.append(str(error))
-    advice = (
-        "start Docker or install podman (Debian: apt-get install podman), or name a socket with --host unix:///PATH"
-    )
-    raise EngineError(f"{'; '.join(tried)}; {advice}")
+    start = time.monotonic()
+    image = layout.read(directory, ref)
+    wanted = reference.parse(name or ref or image.full_name or "")
+    engine = open_engine(kind, host)
+    try:
+        with out.progress() as bar:
+            result = engine.load(image, wanted, bar)
+    finally:
+        engine.close()
+    seconds = time.monotonic() - start
+    for line in result.lines(seconds):
+        out.line(line)
+    out.document({"schema": SCHEMA, **result.document(seconds)})
+    return result
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -73,33 +46,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--layout", type=Path, required=True, help="directory of the OCI image layout")
     parser.add_argument("--ref", required=True, help="the image's name in the layout, NAME:TAG")
     parser.add_argument("--name", help="the name it gets in the engine (default: --ref)")
-    parser.add_argument("--engine", choices=("docker", "podman"), help="default: Docker where it answers, else podman")
-    parser.add_argument(
-        "--host", help="Docker's address, unix:///PATH or tcp://HOST:PORT (default: DOCKER_HOST, else the context)"
-    )
+    add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options = parser.parse_args(arguments)
-    console = Console(stderr=True)
-    bar = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
-    columns = (TextColumn("{task.description}"), *bar)
-    start = time.monotonic()
     try:
-        name = reference.parse(options.name or options.ref)
-        image = layout.read(options.layout, options.ref)
-        engine = open_engine(options.engine, options.host)
-        try:
-            with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-                result = engine.load(image, name, _Bar(progress))
-        finally:
-            engine.close()
-    except EngineError as error:
+        out = Output(options.json)
+        load_layout(options.layout, options.ref, options.name, options.engine, options.host, out)
+    except UserError as error:
         print(f"load: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("load: interrupted", file=sys.stderr)
         return 130
-    seconds = time.monotonic() - start
-    print(json.dumps(result.document(seconds)) if options.json else "\n".join(result.lines(seconds)))
     return 0
 
 

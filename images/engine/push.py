@@ -1,53 +1,109 @@
-"""Push an image of an OCI layout to a registry, its digests kept, and check what arrived."""
+"""Push an image of an OCI layout to a registry, its digests kept. A release's tag is never moved."""
 
 import argparse
-import json
-import shutil
-import subprocess
 import sys
 import time
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
+from typing import Any
 
 from images.engine import layout, reference
 from images.engine.errors import EngineError
 from images.engine.layout import Image
 from images.engine.reference import Reference
+from images.registry.client import MANIFEST, Registry
+from images.registry.push_image import Progress, Pushed, TagTakenError, push_image
+from tools.cli.errors import UserError
+from tools.cli.output import Output
 
-# skopeo's words for a refusal, and what to do about it.
-_ADVICE = {
-    "unauthorized": "log in first: skopeo login REGISTRY, or name a file of credentials with --authfile",
-    "denied": "log in first: skopeo login REGISTRY, or ask for the right to write there",
-    "gave HTTP response to HTTPS client": "it speaks plain HTTP: pass --plain-http if you trust the way there",
-    "certificate": "the registry's certificate is not trusted: install its CA, or skip the check with --plain-http",
-    "connection refused": "nothing listens there: check the host and the port",
-    "no such host": "the host is unknown: check its name",
-    "no space left on device": "the registry's disk is full",
-}
+SCHEMA = "moet.image-push.v1"
 
 
-def push(image: Image, target: Reference, plain_http: bool, authfile: Path | None) -> str:
-    """Copy `image` to `target` and return the manifest's digest there.
+@dataclass(frozen=True)
+class PushResult:
+    """What a push did: `pushed` is what went over, `replaced` the digest that the tag stood for before, if another."""
+
+    target: Reference
+    pushed: Pushed
+    layers: int
+    replaced: str | None
+
+    def document(self, seconds: float) -> dict[str, Any]:
+        """The result as JSON has it, with the wall time."""
+        return {
+            "schema": SCHEMA,
+            "reference": str(self.target),
+            "manifest_digest": self.pushed.manifest.digest,
+            "layers": self.layers,
+            "blobs_sent": self.pushed.sent,
+            "blobs_present": self.pushed.present,
+            "bytes_sent": self.pushed.bytes_sent,
+            "replaced": self.replaced,
+            "seconds": round(seconds, 3),
+        }
+
+    def lines(self, seconds: float) -> list[str]:
+        """The result in words, one fact a line."""
+        sent = f"{self.layers} layers in {seconds:.1f} s, {self.pushed.bytes_sent / 1e6:,.1f} MB sent"
+        lines = [f"{self.target}@{self.pushed.manifest.digest}", sent]
+        if self.replaced:
+            lines.append(f"the tag moved: it stood for {self.replaced}")
+        return lines
+
+
+def push(registry: Registry, image: Image, target: Reference, progress: Progress) -> PushResult:
+    """Makes `target` the image, in the registry that it names.
 
     Raises:
-        EngineError: skopeo is missing, the registry refused, or it holds another manifest afterwards.
+        TagTakenError: the tag is a release's and stands for another image there; nothing was sent.
+        RegistryError: the registry refused, or holds another manifest afterwards.
     """
-    if not shutil.which("skopeo"):
-        raise EngineError("skopeo is not on PATH; install it (Debian: apt-get install skopeo)")
-    auth = ["--authfile", str(authfile)] if authfile else []
-    tls = str(not plain_http).lower()
-    # The layout is our own build: a policy on who signed what we fetch does not concern it.
-    base = ["skopeo", "--insecure-policy"]
-    copy = [*base, "copy", "--quiet", "--preserve-digests", f"--dest-tls-verify={tls}", *auth]
-    _run([*copy, image.source, f"docker://{target}"], target)
-    found = _run([*base, "inspect", "--raw", f"--tls-verify={tls}", *auth, f"docker://{target}"], target)
-    digest = f"sha256:{sha256(found).hexdigest()}"
-    if digest != image.manifest.digest:
-        held = f"{target} holds {digest}, {image.manifest.digest} was pushed"
-        raise EngineError(f"{held}; someone else wrote the tag, push again")
-    return digest
+    replaced = None
+    try:
+        pushed = push_image(registry, target.name, target.tag, image, progress)
+    except TagTakenError:
+        if target.is_release:
+            raise
+        found = registry.resolve(target.name, target.tag)
+        replaced = found.digest if found else None
+        pushed = push_image(registry, target.name, image.manifest.digest, image, progress)
+        registry.push_manifest(target.name, target.tag, MANIFEST, image.manifest.path.read_bytes())
+    return PushResult(target, pushed, len(image.layers), replaced)
+
+
+def push_layout(
+    directory: Path, ref: str | None, target: str, plain_http: bool, authfile: Path | None, out: Output
+) -> PushResult:
+    """Pushes the image that the layout calls `ref` (None: its only one) to REGISTRY/NAME:TAG; prints what was done.
+
+    Raises:
+        UserError: no such image, no such registry, or as push() does.
+    """
+    start = time.monotonic()
+    where = reference.parse(target)
+    if not where.registry:
+        raise EngineError(f"{target!r} names no registry; write REGISTRY/{target}")
+    image = layout.read(directory, ref)
+    with Registry(where.registry, plain_http, authfile) as registry, out.progress() as bar:
+        result = push(registry, image, where, bar)
+    seconds = time.monotonic() - start
+    for line in result.lines(seconds):
+        out.line(line)
+    out.document(result.document(seconds))
+    return result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what says how a registry is spoken to."""
+    parser.add_argument(
+        "--plain-http", action="store_true", help="allow plain HTTP and certificates that do not verify"
+    )
+    parser.add_argument(
+        "--authfile",
+        type=Path,
+        metavar="FILE",
+        help="credentials, as skopeo login writes them (default: where podman, skopeo and docker keep theirs)",
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,47 +111,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="push", description=__doc__)
     parser.add_argument("--layout", type=Path, required=True, help="directory of the OCI image layout")
     parser.add_argument("--ref", required=True, help="the image's name in the layout, NAME:TAG")
-    parser.add_argument(
-        "--plain-http", action="store_true", help="allow plain HTTP and certificates that do not verify"
-    )
+    add_arguments(parser)
     parser.add_argument(
         "--tls-verify", choices=("true", "false"), default="true", help="false is the same as --plain-http"
     )
-    parser.add_argument("--authfile", type=Path, help="credentials, as skopeo login and podman login write them")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("target", metavar="REF", help="where to: REGISTRY/NAME:TAG")
     options = parser.parse_args(arguments)
-    console = Console(stderr=True)
-    start = time.monotonic()
+    plain_http = options.plain_http or options.tls_verify == "false"
     try:
-        target = reference.parse(options.target)
-        if not target.registry:
-            raise EngineError(f"{options.target!r} names no registry; write REGISTRY/{options.target}")
-        image = layout.read(options.layout, options.ref)
-        with console.status(f"pushing {len(image.layers)} layers to {target}"):
-            digest = push(image, target, options.plain_http or options.tls_verify == "false", options.authfile)
-    except EngineError as error:
+        push_layout(options.layout, options.ref, options.target, plain_http, options.authfile, Output(options.json))
+    except UserError as error:
         print(f"push: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("push: interrupted", file=sys.stderr)
         return 130
-    seconds = round(time.monotonic() - start, 3)
-    if options.json:
-        result = {"reference": str(target), "manifest_digest": digest, "layers": len(image.layers), "seconds": seconds}
-        print(json.dumps(result))
-    else:
-        print(f"{target}@{digest}\n{len(image.layers)} layers in {seconds:.1f} s")
     return 0
-
-
-def _run(command: list[str], target: Reference) -> bytes:
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        text = " ".join(done.stderr.decode(errors="replace").split())
-        advice = next((words for mark, words in _ADVICE.items() if mark in text), "skopeo's message above says more")
-        raise EngineError(f"{target} was not pushed: {advice} (skopeo: {text[-400:]})")
-    return done.stdout
 
 
 if __name__ == "__main__":

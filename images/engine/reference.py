@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 from images.engine.errors import EngineError
 from images.oci.names import REPOSITORY, TAG
+from releases.tag import Tag
+from tools.cli.errors import UserError
 
 _REGISTRY = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?")
+
+_ASKED = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._/:@\[\]-]*")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,15 @@ class Reference:
     def repository(self) -> str:
         """The text before the tag."""
         return f"{self.registry}/{self.name}" if self.registry else self.name
+
+    @property
+    def is_release(self) -> bool:
+        """Whether name and tag are those of a release, which are written once and never moved."""
+        try:
+            Tag.parse(f"{self.name.rpartition('/')[2]}:{self.tag}")
+        except UserError:
+            return False
+        return True
 
     def __str__(self) -> str:
         return f"{self.repository}:{self.tag}"
@@ -55,3 +69,27 @@ def parse(text: str) -> Reference:
             f"{text!r}: {tag!r} is not a tag; OCI allows up to 128 letters, digits, . _ - and no . or - first"
         )
     return Reference(registry, name, tag)
+
+
+def may_name_image(text: str) -> bool:
+    """Whether an engine can be asked for `text`: a reference, a digest or an id, and no path or option."""
+    return bool(_ASKED.fullmatch(text)) and ".." not in text and "//" not in text
+
+
+def plain(text: str) -> str:
+    """A reference of an engine without the `localhost/` that podman puts before names that have no registry."""
+    return text.removeprefix("localhost/")
+
+
+def split_digest(text: str) -> tuple[str, str]:
+    """Splits REGISTRY/NAME@sha256:<hex>.
+
+    Raises:
+        EngineError: it has no digest, or no registry.
+    """
+    repository, at, digest = text.partition("@")
+    if not at or not _DIGEST.fullmatch(digest):
+        raise EngineError(f"{text!r} has no digest; expected REGISTRY/NAME@sha256:<64 hex digits>")
+    if not parse(f"{repository}:digest").registry:
+        raise EngineError(f"{repository!r} names no registry; write REGISTRY/{repository}")
+    return repository, digest

@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from images.engine.errors import EngineError
+from images.engine.reference import Reference
+
 
 @dataclass(frozen=True)
 class LoadResult:
@@ -40,3 +43,15 @@ class LoadResult:
         if self.replaced:
             lines.append(f"the tag moved: it pointed at {self.replaced}, which stays in the engine without it")
         return lines
+
+
+def refuse_to_move(engine: str, reference: Reference, held: str | None, given: str) -> None:
+    """Raises EngineError where `reference` is a release's tag that points at another image than `given` already."""
+    if held in (None, given) or not reference.is_release:
+        return
+    program = engine.partition(" ")[0]
+    raise EngineError(
+        f"{reference} is {held} in {engine}, the layout is {given}: a release's tag is never moved;"
+        f" if the engine's is not the release, give it another name ({program} tag {held} OTHER:NAME;"
+        f" {program} rmi {reference}) and load again"
+    )

@@ -1,13 +1,13 @@
 """Pushing to a registry on loopback, and what refusals look like."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from images.engine import layout, push
+from images.registry.client import Registry
 from tests.engine.engines import loopback_registry, private_dockerd
 from tests.engine.synthetic import make_layout, noise
 
@@ -54,7 +54,7 @@ def test_plain_http_must_be_asked_for(registry: str, directory: Path, capsys: py
 def test_bad_references(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "'Line' is not an image name" in _fails(capsys, directory, "127.0.0.1:1/Line:r1")
     assert "names no registry" in _fails(capsys, directory, "line:r1")
-    assert "nothing listens there" in _fails(capsys, directory, "127.0.0.1:1/line:r1", "--plain-http")
+    assert "nothing listens at 127.0.0.1:1" in _fails(capsys, directory, "127.0.0.1:1/line:r1", "--plain-http")
 
 
 def test_a_registry_that_wants_a_login(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,23 +63,23 @@ def test_a_registry_that_wants_a_login(directory: Path, capsys: pytest.CaptureFi
     assert "log in first" in message
 
 
-def test_skopeo_missing(
-    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_release_is_not_moved_and_other_tags_are(
+    registry: str, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "apt-get install skopeo" in _fails(capsys, directory, "127.0.0.1:1/line:r1")
-
-
-def test_another_manifest_behind_the_tag_is_seen(
-    registry: str, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = subprocess.run
-
-    def other_bytes(command: list[str], **options: object) -> object:
-        done = run(command, **options)  # type: ignore[call-overload]
-        if "inspect" in command:
-            done.stdout += b" "
-        return done
-
-    monkeypatch.setattr("images.engine.push.subprocess.run", other_bytes)
-    assert "someone else wrote the tag" in _fails(capsys, directory, f"{registry}/moet/line:r3", "--plain-http")
+    first = layout.read(directory)
+    other = layout.read(make_layout(tmp_path / "other", "line:r1", [{"top": b"2"}]))
+    for name in ("line:base1.0-r1", "line:base1.0-r1-dev"):
+        target = ["--plain-http", f"{registry}/moet/{name}"]
+        for _ in range(2):
+            assert push.main(["--layout", str(directory), "--ref", "line:r1", *target]) == 0
+        capsys.readouterr()
+        if name.endswith("-dev"):
+            assert push.main(["--layout", str(other.directory), "--ref", "line:r1", *target]) == 0
+            assert f"the tag moved: it stood for {first.manifest.digest}" in capsys.readouterr().out
+        else:
+            message = _fails(capsys, other.directory, *target)
+            assert first.manifest.digest in message and "never moved" in message
+    with Registry(registry, plain_http=True) as client:
+        for tag, image in (("base1.0-r1", first), ("base1.0-r1-dev", other)):
+            found = client.resolve("moet/line", tag)
+            assert found and found.digest == image.manifest.digest

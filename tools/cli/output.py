@@ -13,6 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 
+class _Console(Console):
+    """A Console that leaves a broken pipe to the program; rich would end it with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise
+
+
 class Bar:
     """A progress bar of one phase at a time; silent where stderr is no terminal."""
 
@@ -39,13 +47,13 @@ class Output:
         self.as_json = as_json
         # Piped output keeps its lines whole, whatever the width of the terminal behind it.
         width = None if sys.stdout.isatty() else 200
-        self._out = Console(file=sys.stdout, width=width, highlight=False, soft_wrap=not sys.stdout.isatty())
-        self._err = Console(stderr=True, highlight=False)
+        self._out = _Console(file=sys.stdout, width=width, highlight=False, soft_wrap=not sys.stdout.isatty())
+        self._err = _Console(stderr=True, highlight=False)
 
-    def line(self, text: str = "") -> None:
-        """Prints one line of a result, as it is."""
+    def line(self, text: str = "", style: str = "") -> None:
+        """Prints one line of a result, as it is; on a terminal in a colour such as "red", if `style` names one."""
         if not self.as_json:
-            self._out.print(Text(text))
+            self._out.print(Text(text, style=style))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
         """Prints a table; a column whose name begins with ">" is aligned to the right."""
@@ -67,7 +75,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Says on stderr what goes on: one line."""
-        self._err.print(Text(text))
+        self._err.print(Text(text), soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[Bar]:
