@@ -9,6 +9,12 @@ from pathlib import Path
 def make_wheel(folder: Path, files: dict[str, bytes], name: str = "demo-1.0") -> Path:
     """Write `<name>-py3-none-any.whl` with these files into `folder`. Returns its path."""
     info = f"{name}.dist-info"
+    project, _, version = name.partition("-")
+    files = {
+        **files,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n".encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
     rows = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in files.items()]
     record = "\n".join([*rows, f"{info}/RECORD,,", ""])
     path = folder / f"{name}-py3-none-any.whl"

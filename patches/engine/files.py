@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""A file of a draft that is put in place as a whole later."""
 
 import os
 from pathlib import Path
@@ -12,13 +12,3 @@ def write(path: Path, data: bytes) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     path.chmod(0o644)
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Put `data` in place of a file in one stroke: a reader sees the old content or the new."""
-    draft = path.with_name(path.name + ".partial")
-    try:
-        write(draft, data)
-        draft.rename(path)
-    finally:
-        draft.unlink(missing_ok=True)

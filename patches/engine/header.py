@@ -41,7 +41,7 @@ def parse_header(lines: list[str]) -> tuple[Header | None, list[str]]:
         if name not in values:
             faults.append(f"field {name} is missing: the header needs {', '.join(FIELDS)}")
     for name, value in values.items():
-        fault = _check(name, value) if name in FIELDS else None
+        fault = field_fault(name, value) if name in FIELDS else None
         if fault:
             faults.append(fault)
     if values.get("Reason") == "upstreaming" and values.get("Forwarded") == "not-needed":
@@ -63,18 +63,40 @@ def parse_header(lines: list[str]) -> tuple[Header | None, list[str]]:
     )
 
 
-def template(step: str, today: datetime.date) -> str:
-    """A header for a new patch of `step`, to be filled in; it does not pass `parse_header` until it is."""
+def template(step: str, today: datetime.date, switch: str | None = None) -> str:
+    """A header for a new patch of `step`, to be filled in; it does not pass `parse_header` until it is.
+
+    `switch` is a variable's name or "none"; by default it is named after the step.
+    """
     hints = {
         "Description": "TODO: one line; more on lines that begin with a space",
         "Reason": "TODO: " + " | ".join(REASONS),
         "Step": step,
-        "Switch": "VLLM_MOET_" + step.upper().replace("-", "_"),
+        "Switch": switch or "VLLM_MOET_" + step.upper().replace("-", "_"),
         "Forwarded": "no",
         "Drop-When": "TODO",
         "Last-Update": today.isoformat(),
     }
     return "".join(f"{name}: {hints[name]}\n" for name in FIELDS)
+
+
+def field_fault(name: str, value: str) -> str | None:
+    """What is wrong with the value of one field, in one line, or None."""
+    if not value or value.startswith("TODO"):
+        return f"field {name} is empty: fill it in"
+    if name not in ("Description", "Drop-When") and "\n" in value:
+        return f"field {name} must be one line"
+    if name == "Reason" and value not in REASONS:
+        return f"Reason: {value!r} is not one of: {' | '.join(REASONS)}"
+    if name == "Step" and not _STEP.match(value):
+        return f"Step: {value!r} is no step name: lower case words joined by '-', as in the image line"
+    if name == "Switch" and value != "none" and not _SWITCH.match(value):
+        return f"Switch: {value!r} is neither VLLM_MOET_<NAME> nor none"
+    if name == "Forwarded" and " " in value:
+        return f"Forwarded: {value!r} must be no, not-needed, or where it was sent, without a space"
+    if name == "Last-Update" and not _is_date(value):
+        return f"Last-Update: {value!r} is no date: write YYYY-MM-DD"
+    return None
 
 
 def _fields(lines: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -99,24 +121,6 @@ def _fields(lines: list[str]) -> tuple[dict[str, str], list[str]]:
         else:
             current = None
     return {name: "\n".join(parts).strip() for name, parts in values.items()}, faults
-
-
-def _check(name: str, value: str) -> str | None:
-    if not value or value.startswith("TODO"):
-        return f"field {name} is empty: fill it in"
-    if name not in ("Description", "Drop-When") and "\n" in value:
-        return f"field {name} must be one line"
-    if name == "Reason" and value not in REASONS:
-        return f"Reason: {value!r} is not one of: {' | '.join(REASONS)}"
-    if name == "Step" and not _STEP.match(value):
-        return f"Step: {value!r} is no step name: lower case words joined by '-', as in the image line"
-    if name == "Switch" and value != "none" and not _SWITCH.match(value):
-        return f"Switch: {value!r} is neither VLLM_MOET_<NAME> nor none"
-    if name == "Forwarded" and " " in value:
-        return f"Forwarded: {value!r} must be no, not-needed, or where it was sent, without a space"
-    if name == "Last-Update" and not _is_date(value):
-        return f"Last-Update: {value!r} is no date: write YYYY-MM-DD"
-    return None
 
 
 def _is_date(value: str) -> bool:

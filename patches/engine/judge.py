@@ -71,7 +71,7 @@ def judge(series: Series, wheel: Wheel) -> Outcome:
                 failed.setdefault(path, []).append(patch.name)
         verdicts.append(Verdict(patch, _state(patch, fits, failed, after), fits, after))
     if all(verdict.state is State.CLEAN for verdict in verdicts):
-        problems += _syntax(content)
+        problems += syntax_problems(content)
     return Outcome(tuple(verdicts), tuple(problems), _shared(series), before, content)
 
 
@@ -90,7 +90,8 @@ def _shared(series: Series) -> dict[str, tuple[str, ...]]:
     return {path: tuple(names) for path, names in sorted(users.items()) if len(names) > 1}
 
 
-def _syntax(content: dict[str, bytes]) -> list[str]:
+def syntax_problems(content: dict[str, bytes]) -> list[str]:
+    """The patched files that are no Python any more, one line each."""
     problems: list[str] = []
     for path, data in sorted(content.items()):
         if path.endswith(".py"):

@@ -1,43 +1,15 @@
-"""The report on a series: for people, and as JSON."""
+"""The report on a series, for people."""
 
-from typing import Any
-
-from patches.engine.apply import FileFit, Fit, State
+from patches.engine.apply import Fit, State
 from patches.engine.judge import Outcome, Verdict
 from patches.engine.wheel import Wheel
-
-SCHEMA = "moet.patch-report.v1"
-
-
-def as_json(outcome: Outcome, wheel: Wheel) -> dict[str, Any]:
-    """The report as plain data; lines are 1-based, `offset` is found minus stated."""
-    return {
-        "schema": SCHEMA,
-        "project": wheel.project,
-        "version": wheel.version,
-        "wheel": wheel.file,
-        "ok": outcome.ok,
-        "problems": list(outcome.problems),
-        "patches": [
-            {
-                "name": verdict.patch.name,
-                "step": verdict.patch.header.step if verdict.patch.header else None,
-                "state": verdict.state.value,
-                "faults": list(verdict.patch.faults),
-                "waits_for": list(verdict.after),
-                "files": [_file_json(fit) for fit in verdict.files],
-            }
-            for verdict in outcome.verdicts
-        ],
-        "shared": [{"path": path, "patches": list(names)} for path, names in outcome.shared.items()],
-    }
 
 
 def as_text(outcome: Outcome, wheel: Wheel) -> str:
     """The report for a terminal: every patch, every hunk that misses, then what is wrong with the series."""
     lines = [f"{wheel.project} {wheel.version}: {len(outcome.verdicts)} patches"]
     for verdict in outcome.verdicts:
-        lines += _verdict_lines(verdict)
+        lines += verdict_lines(verdict)
     for path, names in outcome.shared.items():
         lines.append(f"  touched by several: {path}: {', '.join(names)}")
     lines += [f"  problem: {problem}" for problem in outcome.problems]
@@ -57,7 +29,8 @@ def summary(outcome: Outcome, wheel: Wheel) -> str:
     )
 
 
-def _verdict_lines(verdict: Verdict) -> list[str]:
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """One patch: how it stands, then each fault, file and hunk that is not clean."""
     lines = [f"  {verdict.state.value}: {verdict.patch.name}"]
     if verdict.after:
         lines[0] += f" (waits for {', '.join(verdict.after)})"
@@ -83,26 +56,3 @@ def _hunk_lines(number: int, fit: Fit) -> list[str]:
     for line, expected, found in fit.differences:
         lines += [f"  line {line}: expected {expected!r}", f"  line {line}: found    {found!r}"]
     return lines
-
-
-def _file_json(fit: FileFit) -> dict[str, Any]:
-    return {
-        "path": fit.path,
-        "state": fit.state.value,
-        "note": fit.note,
-        "hunks": [
-            {
-                "number": number,
-                "patch_line": hunk.hunk.line,
-                "stated": hunk.stated,
-                "found_at": hunk.found_at,
-                "offset": None if hunk.found_at is None else hunk.found_at - hunk.stated,
-                "state": hunk.state.value,
-                "note": hunk.note,
-                "differences": [
-                    {"line": line, "expected": expected, "found": found} for line, expected, found in hunk.differences
-                ],
-            }
-            for number, hunk in enumerate(fit.fits, 1)
-        ],
-    }

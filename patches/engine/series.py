@@ -11,7 +11,8 @@ from patches.engine.header import Header, parse_header
 from patches.engine.text import split_lines
 
 SERIES = "series"
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\.patch$")
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\.patch")
+_LEFT_OUT = "# left out: "
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,37 @@ def parse_patch(name: str, data: bytes) -> Patch:
     return Patch(name, hashlib.sha256(data).hexdigest(), header, diffs, paths, tuple(faults))
 
 
+def name_fault(name: str) -> str | None:
+    """Why `name` cannot be a patch's file name, or None."""
+    if _NAME.fullmatch(name):
+        return None
+    return (
+        f"{name!r} is no patch name: lower case words joined by '-' and '.patch', "
+        "no number in front; the order is the series file's"
+    )
+
+
+def with_name(text: bytes, name: str) -> bytes:
+    """The series file `text` with the patch `name` listed: in the line that says it was left out, else last."""
+    lines = split_lines(text)
+    mark = f"{_LEFT_OUT}{name} ".encode()
+    if text and not text.endswith(b"\n"):
+        lines[-1] += b"\n"
+    listed = name.encode() + b"\n"
+    at = next((index for index, line in enumerate(lines) if line.startswith(mark)), len(lines))
+    return b"".join([*lines[:at], listed, *lines[at + 1 :]])
+
+
+def without_names(text: bytes, left_out: dict[str, str]) -> bytes:
+    """The series file `text` with the patches `left_out` (name to reason) as comments that say so."""
+    lines = split_lines(text)
+    for index, line in enumerate(lines):
+        name = line.split(b"#")[0].strip().decode("utf-8", "backslashreplace")
+        if name in left_out:
+            lines[index] = f"{_LEFT_OUT}{name} ({left_out[name]})\n".encode()
+    return b"".join(lines)
+
+
 def series_names(path: Path) -> tuple[list[str], list[str]]:
     """The names in a series file, each once, in order; and what is wrong with the list.
 
@@ -68,11 +100,8 @@ def series_names(path: Path) -> tuple[list[str], list[str]]:
             problems.append(f"{SERIES}:{number}: {name} is listed twice, first on line {first[name]}: keep one line")
             continue
         first[name] = number
-        if not _NAME.match(name):
-            problems.append(
-                f"{SERIES}:{number}: {name!r} is no patch name: lower case words joined by '-' and '.patch', "
-                "no number in front; the order is the series file's"
-            )
+        if fault := name_fault(name):
+            problems.append(f"{SERIES}:{number}: {fault}")
             continue
         names.append(name)
     if not first:

@@ -150,15 +150,3 @@ def test_files_of_other_packages_are_a_problem(tmp_path: Path, path: str) -> Non
     outcome, _ = run(tmp_path, {"demo/x.py": BASE}, {"one.patch": make_patch("one", (path, None, b"x = 1\n"))})
     assert not outcome.ok
     assert outcome.problems[0].startswith(f"{path}: outside the packages of demo-1.0-py3-none-any.whl")
-
-
-def test_json_says_the_same(tmp_path: Path) -> None:
-    place = make_series(tmp_path, {"five.patch": make_patch("five", ("demo/x.py", BASE, FIVE))})
-    with Wheel(make_wheel(tmp_path, {"demo/x.py": b"new = 1\n" + BASE})) as wheel:
-        data = report.as_json(judge(load_series(place), wheel), wheel)
-    assert data["schema"] == "moet.patch-report.v1"
-    assert (data["project"], data["version"], data["ok"]) == ("demo", "1.0", False)
-    (patch,) = data["patches"]
-    assert (patch["name"], patch["state"], patch["step"]) == ("five.patch", "would apply at an offset", "a-step")
-    (hunk,) = patch["files"][0]["hunks"]
-    assert (hunk["stated"], hunk["found_at"], hunk["offset"], hunk["patch_line"]) == (2, 3, 1, 11)

@@ -14,7 +14,7 @@ from patches.engine.errors import PatchError
 
 
 class Wheel:
-    """The pinned wheel: `project`, `version`, `file` (its name) and `sha256` (of the whole file)."""
+    """A wheel: `project`, `version`, `file` (its name), `sha256` and `size` (of the whole file, in bytes)."""
 
     def __init__(self, path: Path) -> None:
         """Open the wheel. Raises PatchError if it cannot be read or is no wheel."""
@@ -27,6 +27,7 @@ class Wheel:
         except (OSError, zipfile.BadZipFile) as error:
             raise PatchError(f"{path}: cannot be read as a wheel ({error}): fetch it again") from None
         self.file = path.name
+        self.size = path.stat().st_size
         self._names = frozenset(self._zip.namelist())
         tops = {name.split("/")[0] for name in self._names if "/" in name}
         self._packages = {name for name in tops if not name.endswith((".data", ".dist-info"))}
@@ -46,7 +47,23 @@ class Wheel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing can be read any more."""
         self._zip.close()
+
+    def paths(self, suffix: str = "") -> list[str]:
+        """The files of the wheel's packages whose names end in `suffix`, sorted."""
+        return sorted(
+            name
+            for name in self._names
+            if name.split("/")[0] in self._packages and name.endswith(suffix) and not name.endswith("/")
+        )
+
+    def has(self, path: str) -> bool:
+        """Whether the wheel has this file, in one of its packages."""
+        return path in self._names and path.split("/")[0] in self._packages
 
     def read(self, path: str) -> bytes | None:
         """The content of one member, or None if there is none.

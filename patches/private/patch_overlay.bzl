@@ -16,7 +16,6 @@ def _impl(ctx):
     args = ctx.actions.args()
     args.add("--wheel", ctx.file.wheel)
     args.add("--series-dir", series.dirname)
-    args.add("build")
     args.add("--out", tree.path)
     args.add("--manifest", manifest)
     ctx.actions.run(
