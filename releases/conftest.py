@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from releases.toy import Toy
+from releases.testing.toy import Toy
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Self
 
+from images.manifest import model
 from releases.changelog import grammar
 from releases.changelog.entry import Changelog, Entry
-from releases.records import Record
+from releases.record import Record
 from releases.tag import Tag
 from tools.cli.errors import UserError
 
@@ -27,7 +28,7 @@ class Known:
 
     @classmethod
     def find(cls, tree: Path | None = None) -> Self:
-        """The releases of `tree`, else of the tree around the current folder (or BUILD_WORKSPACE_DIRECTORY), else the carried.
+        """The releases of `tree`, else of the tree around the current folder or BUILD_WORKSPACE_DIRECTORY, else carried.
 
         Raises UserError where `tree` is no source tree of Moet's, or nothing is known at all.
         """
@@ -65,9 +66,14 @@ class Known:
         entry = self.entry(tag)
         record = Record.read(self._records, tag)
         if record is None:
-            raise UserError(f"{tag}: {RECORDS}/{tag.line}/{tag.name} is missing; moet release cut wrote it: restore it from git")
+            place = f"{RECORDS}/{tag.line}/{tag.name}"
+            raise UserError(f"{tag}: {place} is missing; moet release cut wrote it: git checkout -- {place}")
         if record.digest != entry.digest:
-            raise UserError(f"{tag}: {CHANGELOG} says {entry.digest}, the record is of {record.digest}: one was altered")
+            raise UserError(f"{tag}: {CHANGELOG} says {entry.digest}, the record is {record.digest}'s: one was altered")
+        try:
+            _ = record.moet
+        except model.DataError as error:
+            raise UserError(f"{tag}: manifest.json of its record cannot be read: {error}: take a newer moet") from None
         return record
 
     def need_tree(self, why: str) -> Path:

@@ -4,9 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from images.oci.names import REPOSITORY
 from tools.cli.errors import UserError
 
-_TAG = re.compile(r"(?P<line>[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*):(?P<base>[A-Za-z0-9_][A-Za-z0-9_.]*)-r(?P<n>0|[1-9][0-9]*)")
+_TAG = re.compile(rf"(?P<line>{REPOSITORY.pattern}):(?P<base>[A-Za-z0-9_][A-Za-z0-9_.]*)-r(?P<n>0|[1-9][0-9]*)")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from images.inspect import documents, source
 from images.manifest import model
 from releases.changelog import grammar
 from releases.changelog.entry import Bullet, Changelog, Entry
-from releases.records import Record
+from releases.record import Record
 from releases.tag import Tag
 from tests.engine.synthetic import COMMIT
 from tools.moet import main

@@ -3,7 +3,7 @@
 from images.inspect import documents
 from images.inspect.view import LayerView, View, anchor_of, manifest_of
 from releases.known import Known
-from releases.records import Record
+from releases.record import Record
 from releases.tag import Tag
 from tools.cli.errors import UserError
 

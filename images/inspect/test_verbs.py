@@ -8,7 +8,7 @@ import pytest
 
 from images.inspect.example import make_tree, member, moet, moet_json, raw_tar, with_layer
 from images.manifest import model
-from releases.state import Place, State
+from releases.rollback.state import Place, State
 from releases.tag import Tag
 from tests.engine.synthetic import COMMIT, STEPS, make_moet_layout, step
 from tools.moet.verbs import image_diff, image_explain, image_list

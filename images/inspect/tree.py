@@ -6,8 +6,8 @@ from pathlib import Path
 
 from images.inspect.errors import InspectError
 from images.manifest import model
-from releases import build
-from releases.git import Git
+from releases.tree import build
+from releases.tree.git import Git
 from tools.cli.errors import UserError
 
 _LINE = re.compile(r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*")

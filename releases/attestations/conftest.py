@@ -14,7 +14,7 @@ from images.registry.descriptor import Descriptor
 from images.registry.push_image import push_image
 from releases.changelog.entry import Entry
 from releases.known import Known
-from releases.records import Record
+from releases.record import Record
 from releases.tag import Tag
 from tests.engine.engines import loopback_registry
 from tests.engine.loading import Quiet

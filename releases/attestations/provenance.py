@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from releases import build
 from releases.attestations import identity
 from releases.changelog.entry import Entry
-from releases.records import Record
+from releases.record import Record
+from releases.tree import build
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:moet:bazel-image:v1"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from images.manifest import model
 from releases.attestations import identity
 from releases.attestations.errors import AttestationError
-from releases.records import Record
+from releases.record import Record
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component

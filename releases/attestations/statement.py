@@ -7,7 +7,7 @@ from typing import Any, Self
 from releases.attestations import provenance, sbom
 from releases.attestations.errors import AttestationError
 from releases.changelog.entry import Entry
-from releases.records import Record
+from releases.record import Record
 
 TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"

@@ -18,7 +18,7 @@ from images.manifest import model
 from releases.attestations import provenance, sbom, statement
 from releases.attestations.errors import AttestationError
 from releases.changelog.entry import Entry
-from releases.records import Record
+from releases.record import Record
 from tests.release.toy import R1, Toy
 
 _AGAIN = """

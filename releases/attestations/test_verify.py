@@ -14,7 +14,7 @@ from releases.attestations.errors import AttestationError
 from releases.attestations.statement import Statement
 from releases.attestations.verify import verify_signature
 from releases.changelog.entry import Entry
-from releases.records import Record
+from releases.record import Record
 from tests.registry_faults import proxy as fault
 
 CREATED = "2026-01-31T12:00:00Z"

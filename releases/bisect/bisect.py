@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from images.manifest import model
-from releases import build
 from releases.bisect import verdict
 from releases.bisect.log import Log
 from releases.bisect.plan import Plan
 from releases.bisect.search import search
 from releases.bisect.subjects import Subjects
 from releases.bisect.verdict import Judgement, Subject, Verdict
+from releases.tree import build
 from tools.cli.errors import UserError
 
 # How a state comes about.

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from images.manifest import model
-from releases import line_data
+from releases.tree import line_data
 from tools.cli.errors import UserError
 
 

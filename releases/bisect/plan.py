@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from images.manifest import model
-from releases import delta
+from releases.cutting import delta
 
 OFF = "0"
 

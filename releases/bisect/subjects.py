@@ -11,12 +11,13 @@ from typing import Self
 from images.engine import layout, reference
 from images.engine.interface import Engine
 from images.manifest import model
-from releases import build, rollback_build
 from releases.bisect.cutting import Cut
 from releases.bisect.plan import Plan
 from releases.bisect.verdict import Subject
 from releases.changelog.entry import Entry
-from releases.git import Git
+from releases.rollback import rollback_build
+from releases.tree import build
+from releases.tree.git import Git
 from tools.cli.errors import UserError
 from tools.cli.output import Output
 

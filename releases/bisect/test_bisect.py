@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from releases.toy import Toy
+from releases.testing.toy import Toy
 from tools.moet import main as program
 
 # Bad while a step of these names is in the image at MOET_LAYOUT and not switched off.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from releases.toy import Toy
+from releases.testing.toy import Toy
 from tests.engine.engines import Dockerd, private_dockerd
 from tools.moet import main as program
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from images.manifest import model
-from releases import draft, layout_record
 from releases.changelog import grammar
+from releases.cutting import draft, layout_record
 from releases.tag import Tag
 from tests import elsewhere
 from tests.engine import synthetic

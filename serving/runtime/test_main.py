@@ -58,7 +58,8 @@ def test_becomes_the_server(image: FakeImage, given: tuple[str, ...], passed: li
     assert head.endswith("safe 1")
     assert arguments == [f"argument {each}" for each in passed]
     assert (
-        "dsv41:vllm0.33.0-r1 (vllm 0.33.0, 4ba787ec9; commit cccccccccccc): attested, 4 files (1 kernel, 2 overlay, 1 runtime)"
+        "dsv41:vllm0.33.0-r1 (vllm 0.33.0, 4ba787ec9; commit cccccccccccc): attested, "
+        "4 files (1 kernel, 2 overlay, 1 runtime)"
         in done.stderr
     )
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from releases.state import State
+from releases.rollback.state import State
 from tests.faults import killer
 from tests.release.host import Host
 from tests.release.toy import LINE, R0, R1, document

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from releases.state import State
+from releases.rollback.state import State
 from tests.engine.engines import private_podman
 from tests.release.toy import LINE, R0, R1, document, make_toy, moet
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from images.engine import layout
-from releases import build
 from releases.changelog.entry import Entry
-from releases.git import Git
 from releases.known import Known
+from releases.tree import build
+from releases.tree.git import Git
 from tests.engine import scratch
 from tests.engine.containers import Container, DockerRunner
 from tests.engine.engines import loopback_registry, private_dockerd

@@ -10,8 +10,8 @@ import pytest
 
 from images.engine import layout
 from images.engine.docker_engine import DockerEngine
-from releases import state
-from releases.state import State
+from releases.rollback import state
+from releases.rollback.state import State
 from tests.engine.loading import load
 from tests.engine.synthetic import make_layout
 from tests.release.host import Host

@@ -8,8 +8,8 @@ import pytest
 from images.engine import layout
 from images.manifest import model
 from images.manifest.model import Manifest
-from releases import rollback_switches
-from releases.rollback_switches import Instead
+from releases.rollback import rollback_switches
+from releases.rollback.rollback_switches import Instead
 from tests.engine.synthetic import make_moet_layout, step
 from tests.release.toy import manifest_of
 

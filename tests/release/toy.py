@@ -18,7 +18,7 @@ from images.engine.layout import Image
 from images.manifest import model
 from releases.changelog import grammar
 from releases.changelog.entry import Bullet, Changelog, Entry
-from releases.records import Record
+from releases.record import Record
 from releases.tag import Tag
 from tests.engine.synthetic import STEPS, make_moet_layout
 from tools.moet import main

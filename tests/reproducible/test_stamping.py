@@ -32,8 +32,8 @@ def git(other: elsewhere.Elsewhere, *arguments: str) -> str:
 
 
 def built(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    read = [json.loads((folder / "images/dsv41" / name).read_bytes()) for name in ("manifest.json", "manifest.labels.json")]
-    return read[0], read[1]
+    manifest, labels = (folder / "images/dsv41" / name for name in ("manifest.json", "manifest.labels.json"))
+    return json.loads(manifest.read_bytes()), json.loads(labels.read_bytes())
 
 
 def test_release_states_commit_and_time(other: elsewhere.Elsewhere, commit: str) -> None:

@@ -38,6 +38,9 @@ def _python_archive_impl(ctx):
         if place:
             args.add("--file=%s=%s" % (place, file.path))
             inputs.append(file)
+    for file in ctx.files.wheels:
+        args.add("--wheel=" + file.path)
+        inputs.append(file)
     for target, place in ctx.attr.data.items():
         for file in target.files.to_list():
             args.add("--file=%s=%s" % (place or file.short_path, file.path))
@@ -65,6 +68,10 @@ python_archive = rule(
         "entry": attr.string(doc = "MODULE:FUNCTION; its result is the exit status.", mandatory = True),
         "out": attr.string(doc = "File name.", mandatory = True),
         "pure": attr.string_list(doc = "Top-level packages that also work without the compiled parts that they have."),
+        "wheels": attr.label_list(
+            allow_files = [".whl"],
+            doc = "Wheels whose files are taken from the wheel, not from where it was unpacked, which the host may alter.",
+        ),
         "_main": attr.label(allow_single_file = True, default = "//tools/moet:archive_main.py"),
         "_writer": attr.label(cfg = "exec", default = "//tools/moet:archive_writer", executable = True),
     },

@@ -1,10 +1,13 @@
 """Writes the file that python_archive (archive.bzl) declares.
 
 usage: archive_writer.py --out FILE --main MAIN.py --entry MODULE:FUNCTION --name NAME [--left-out PACKAGE]...
-           [--pure PACKAGE]... --file PATH=SOURCE...
+           [--pure PACKAGE]... [--wheel WHEEL]... --file PATH=SOURCE...
 """
 
 import argparse
+import base64
+import csv
+import hashlib
 import stat
 import sys
 import zipfile
@@ -50,6 +53,27 @@ def collect(files: Iterable[tuple[str, Path]], left_out: Iterable[str], pure: It
     if problems:
         raise ArchiveError("\n".join(sorted(problems)))
     return found
+
+
+def from_wheels(files: Mapping[str, bytes], wheels: Iterable[Path]) -> dict[str, bytes]:
+    """Returns `files` with those that are in one of `wheels` as they are there."""
+    whole = dict(files)
+    for path in wheels:
+        with zipfile.ZipFile(path) as wheel:
+            whole.update({name: wheel.read(name) for name in wheel.namelist() if name in files})
+    return whole
+
+
+def altered(files: Mapping[str, bytes]) -> list[str]:
+    """Returns the paths of files that are not what the RECORD (PEP 376) of their distribution says."""
+    wrong = []
+    for record in (path for path in files if path.endswith(".dist-info/RECORD")):
+        for path, stated, _ in csv.reader(files[record].decode().splitlines()):
+            algorithm, _, value = stated.partition("=")
+            if path in files and algorithm == "sha256":
+                found = base64.urlsafe_b64encode(hashlib.sha256(files[path]).digest()).decode().rstrip("=")
+                wrong += [path] if found != value else []
+    return sorted(wrong)
 
 
 def with_packages(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -102,11 +126,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--left-out", action="append", default=[])
     parser.add_argument("--pure", action="append", default=[])
+    parser.add_argument("--wheel", type=Path, action="append", default=[])
     parser.add_argument("--file", action="append", default=[])
     args = parser.parse_args(argv)
     pairs = [(place, Path(source)) for place, _, source in (entry.partition("=") for entry in args.file)]
     try:
         files = {place: source.read_bytes() for place, source in collect(pairs, args.left_out, args.pure).items()}
+        files = from_wheels(files, args.wheel)
+        if wrong := altered(files):
+            found = f"{wrong[0]}: is not what its wheel's RECORD says"
+            raise ArchiveError(f"{found}: the host altered it after it was unpacked; bazel clean --expunge, then again")
     except ArchiveError as error:
         print(f"{args.name}: {error}", file=sys.stderr)
         return 1

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from releases import draft, layout_record
 from releases.changelog import grammar
+from releases.cutting import draft, layout_record
 from releases.tag import Tag
 from tests.engine import synthetic
 from tools.moet import archive_writer

@@ -1,6 +1,9 @@
+import base64
+import hashlib
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -100,6 +103,25 @@ def test_bytecode_stays_out(tree: Path) -> None:
     (tree / "pack/__pycache__/program.cpython-311.pyc").write_bytes(b"bytecode")
     make(tree)
     assert (tree / "x.pyz").read_bytes() == before
+
+
+def test_what_the_host_altered_is_refused_or_taken_from_the_wheel(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = tree / "pack/inner/data/words.txt"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(words.read_bytes()).digest()).decode().rstrip("=")
+    record = tree / "RECORD"
+    record.write_text(f"pack/inner/data/words.txt,sha256={digest},7\npack-1.dist-info/RECORD,,\n")
+    with zipfile.ZipFile(tree / "pack-1.whl", "w") as wheel:
+        wheel.write(words, "pack/inner/data/words.txt")
+        wheel.writestr("pack/unwanted.py", b"")
+    listed = f"--file=pack-1.dist-info/RECORD={record}"
+    assert make(tree, "x.pyz", listed) == 0
+    words.write_text("carried, and more")
+    assert make(tree, "y.pyz", listed) == 1
+    assert "y.pyz: pack/inner/data/words.txt: is not what" in capsys.readouterr().err.replace("x.pyz", "y.pyz")
+    assert make(tree, "y.pyz", listed, f"--wheel={tree / 'pack-1.whl'}") == 0
+    assert (tree / "x.pyz").read_bytes() == (tree / "y.pyz").read_bytes()
 
 
 def test_two_files_for_one_path_and_a_path_that_leads_out(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from images.engine.opening import open_engine
 from images.inspect import arguments
 from images.inspect.listing import Listing, split
 from images.registry.client import Registry
-from releases.state import State
+from releases.rollback.state import State
 from tools.cli.output import Output
 from tools.moet.verb import Verb
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from images.engine.load import load_layout
 from images.engine.opening import add_arguments
 from releases.known import Known
-from releases.rollback_build import image_of
+from releases.rollback.rollback_build import image_of
 from releases.tag import Tag
 from tools.cli.output import Output
 from tools.moet.verb import Verb

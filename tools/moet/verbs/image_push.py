@@ -5,7 +5,7 @@ from pathlib import Path
 
 from images.engine.push import add_arguments, push_layout
 from releases.known import Known
-from releases.rollback_build import image_of
+from releases.rollback.rollback_build import image_of
 from releases.tag import Tag
 from tools.cli.output import Output
 from tools.moet.verb import Verb

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from images.engine.opening import add_arguments, open_engine
 from releases.known import Known
-from releases.rollback import rollback
-from releases.rollback_sources import Sources, split
+from releases.rollback.rollback import rollback
+from releases.rollback.rollback_sources import Sources, split
 from tools.cli.errors import UserError
 from tools.cli.output import Output
 from tools.moet.verb import Verb

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 
 from images.inspect import arguments
-from releases import verify
 from releases.known import Known
 from releases.tag import Tag
-from releases.verify import Verdict
+from releases.verifying import verify
+from releases.verifying.verify import Verdict
 from tools.cli.errors import UserError
 from tools.cli.output import Output
 from tools.moet.verb import Verb
@@ -74,7 +74,7 @@ def _signature(known: Known, tag: Tag, options: argparse.Namespace, out: Output)
     if not options.registry or not options.key:
         raise UserError("--signature needs --registry REGISTRY/NAME and --key FILE")
     # Signatures need wheels that a host without Bazel may lack; the other half of this verb does not.
-    from releases import verify_signature
+    from releases.verifying import verify_signature
 
     found = verify_signature.verify_release(
         known, tag, options.registry, options.key, options.plain_http, options.authfile

@@ -2,8 +2,8 @@
 
 import argparse
 
-from releases import check
 from releases.changelog.problem import CHANGELOG
+from releases.checking import check
 from releases.known import Known
 from tools.cli.output import Output
 from tools.moet.verb import Verb

@@ -2,7 +2,7 @@
 
 import argparse
 
-from releases import cut
+from releases.cutting import cut
 from releases.known import Known
 from tools.cli.output import Output
 from tools.moet.verb import Verb

@@ -6,10 +6,10 @@ from pathlib import Path
 from images.engine import reference
 from images.inspect import arguments
 from images.registry.client import Registry
-from releases.git import Git
 from releases.known import Known
-from releases.publish import Publisher, document, line_of
+from releases.publishing.publish import Publisher, document, line_of
 from releases.tag import Tag
+from releases.tree.git import Git
 from tools.cli.errors import UserError
 from tools.cli.output import Output
 from tools.moet.verb import Verb

@@ -6,11 +6,11 @@ import re
 import sys
 from pathlib import Path
 
-from releases import in_commit, receipt
-from releases.git import Git
 from releases.known import Known
-from releases.receipt import Subject
+from releases.receipts import in_commit, receipt
+from releases.receipts.receipt import Subject
 from releases.tag import Tag
+from releases.tree.git import Git
 from tools.cli.errors import UserError
 from tools.cli.output import Output
 from tools.moet.verb import Verb

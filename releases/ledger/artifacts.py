@@ -1,0 +1,71 @@
+"""What a line's build makes, and what holds each thing still."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from releases.tree import line_data
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Something that is built twice and compared.
+
+    Attributes:
+        name: what the ledger calls it.
+        group: heading that it stands below.
+        target: Bazel label.
+        path: of the output, below bazel-bin; a file or a folder.
+    """
+
+    name: str
+    group: str
+    target: str
+    path: str
+
+
+# What two makings of one thing need not share, and why.
+DIFFERS = (
+    ("annotated git tag of a release", "states who made it and when; the commit that it points to is the same"),
+    ("commit of a CHANGELOG entry and its record", "states its author and time; the files in it are the same"),
+    ("receipts (docs/evidence)", "state the hardware, the date and a run's output: they are observations"),
+    ("signature of another key", "the statement in the envelope is the same; one key's ed25519 signature is, too"),
+    ("layers that a registry or an engine packed anew", "the image id is the same; the manifest digest is not"),
+    ("caches that a container fills at run time", "compiled on the machine that serves"),
+)
+
+# Made by programs from the record of an image; //releases/ledger:documents makes them.
+DOCUMENTS = ("CycloneDX SBOM", "statement of the SBOM", "statement of provenance", "DSSE envelope")
+
+IMAGES = "Images"
+LAYERS = "Layers"
+PARTS = "Overlay and manifest"
+ATTESTATIONS = "Documents about an image"
+TOOLS = "Tools and pages"
+
+
+def of_line(reader: line_data.Reader, line: str, overlay: str) -> list[Artifact]:
+    """Returns what is built for a line. `overlay` is the label of its patch overlay. Raises UserError."""
+    package = f"images/{line}"
+    layers = [("rootfs", "//third_party/debian:rootfs", "third_party/debian/rootfs.tar.gz")]
+    names = [*groups(reader, line), "links", "runtime", "overlay_layer", "manifest.layer", "manifest.base.layer"]
+    layers += [(name, f"//{package}:{name}", f"{package}/{name}.tar.gz") for name in names]
+    found = [Artifact(name, LAYERS, target, path) for name, target, path in layers]
+    folder = overlay.removeprefix("//").replace(":", "/")
+    found.append(Artifact("overlay (files)", PARTS, overlay, folder))
+    found.append(Artifact("overlay.json", PARTS, overlay, f"{folder}.json"))
+    found += [
+        Artifact(f"{name}.json", PARTS, f"//{package}:{name}", f"{package}/{name}.json")
+        for name in ("manifest", "manifest.base")
+    ]
+    images = [(line, f"{line} (next release)"), (f"{line}.base", f"{line}.base (r0, upstream without steps)")]
+    found += [Artifact(called, IMAGES, f"//{package}:{name}", f"{package}/{name}") for name, called in images]
+    return [*found, Artifact("moet.pyz", TOOLS, "//tools/moet:archive", "tools/moet/moet.pyz")]
+
+
+def groups(reader: line_data.Reader, line: str) -> Iterator[str]:
+    """Yields the names of a line's layers of wheels, in order. Raises UserError."""
+    for node in ast.walk(line_data.parse(reader, line_data.path(line))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "layer_group":
+            named = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "name")]
+            yield from (str(one.value) for one in named if isinstance(one, ast.Constant))
