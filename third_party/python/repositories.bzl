@@ -15,7 +15,8 @@ def wheel_repository(closure, project):
 def python_repositories():
     """Declares `@pypi_tools_<name>//:lib` for tools and `@pypi_<closure>_<name>//:file` for images.
 
-    Also `@pypi_vllm_sdist//:file`, whose tests the wheel does not bring.
+    Also `@pypi_wheel_<name>//:file`, a tool's wheel as it is, and `@pypi_vllm_sdist//:file`, whose tests the wheel does
+    not bring.
 
     Names have `-` and `.` written as `_`. Nothing is fetched until a target wants it.
     """
@@ -26,6 +27,14 @@ def python_repositories():
             lock = "//third_party/python:lock -- tools",
             project = project,
             requires = ["@%s//:lib" % wheel_repository("tools", other) for other in pin["requires"]],
+            sha256 = pin["sha256"],
+            version = pin["version"],
+        )
+        python_file(
+            name = wheel_repository("wheel", project),
+            file = pin["file"],
+            lock = "//third_party/python:lock -- tools",
+            project = project,
             sha256 = pin["sha256"],
             version = pin["version"],
         )

@@ -1,11 +1,11 @@
 """vLLM: the engine that Moet patches. Its wheel is locked in third_party/python/dsv41.lock.bzl.
 
 To bump:
-1. Set the version in third_party/python/dsv41.toml, then bazel run //third_party/python:lock -- dsv41
-2. Set version, commit (vllm/_version.py of the wheel, full form from the release's git tag), sdist
+1. moet patch doctor --to <new> says which patches apply, moved, conflict or were taken upstream; with
+   --write patches/vllm-<new> it renews those that only moved. docs/maintain.md goes on from there.
+2. Set the version in third_party/python/dsv41.toml, then bazel run //third_party/python:lock -- dsv41
+3. Set version, commit (vllm/_version.py of the wheel, full form from the release's git tag), sdist
    and released here.
-3. Copy patches/vllm-<old> to patches/vllm-<new>, then bazel build //images/dsv41:overlay: one report
-   says which patches apply, moved, conflict or were taken upstream. docs/maintain.md goes on from there.
 """
 
 VLLM = struct(
