@@ -28,7 +28,7 @@ class Known:
 
     @classmethod
     def find(cls, tree: Path | None = None) -> Self:
-        """The releases of `tree`, else of the tree around the current folder or BUILD_WORKSPACE_DIRECTORY, else carried.
+        """The releases of `tree`, else of the tree around this folder or BUILD_WORKSPACE_DIRECTORY, else the carried.
 
         Raises UserError where `tree` is no source tree of Moet's, or nothing is known at all.
         """

@@ -135,7 +135,8 @@ def test_pins_label_changes_with_a_pin_alone(given: Inputs, tmp_path: Path) -> N
 def test_release_states_its_commit(given: Inputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = tmp_path / "status.txt"
     commit = "0123456789abcdef" * 2 + "01234567"
-    status.write_text(f"BUILD_HOST somewhere\nSTABLE_MOET_COMMIT {commit}\nSTABLE_MOET_COMMIT_TIME 2026-02-01T00:00:00Z\n")
+    time = "STABLE_MOET_COMMIT_TIME 2026-02-01T00:00:00Z\n"
+    status.write_text(f"BUILD_HOST somewhere\nSTABLE_MOET_COMMIT {commit}\n{time}")
     given["line"]["tag"] = "dsv41:vllm0.33.0-r1"
     assert run(given, tmp_path)[0] == 1
     assert "expected dsv41:vllm0.33.0-r<N>-dev" in capsys.readouterr().err
@@ -151,7 +152,7 @@ def test_release_states_its_commit(given: Inputs, tmp_path: Path, capsys: pytest
     status.write_text("BUILD_HOST somewhere\n")
     assert run(given, tmp_path, status=status)[0] == 1
     assert "lacks STABLE_MOET_COMMIT: a release is built with --config=release" in capsys.readouterr().err
-    status.write_text("STABLE_MOET_COMMIT HEAD\nSTABLE_MOET_COMMIT_TIME 2026-02-01T00:00:00Z\n")
+    status.write_text(f"STABLE_MOET_COMMIT HEAD\n{time}")
     assert run(given, tmp_path, status=status)[0] == 1
     assert "commit 'HEAD': expected 40 hexadecimal digits" in capsys.readouterr().err
 
