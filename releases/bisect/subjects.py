@@ -15,8 +15,7 @@ from releases.bisect.cutting import Cut
 from releases.bisect.plan import Plan
 from releases.bisect.verdict import Subject
 from releases.changelog.entry import Entry
-from releases.rollback import rollback_build
-from releases.tree import build
+from releases.tree import build, released_image
 from releases.tree.git import Git
 from tools.cli.errors import UserError
 from tools.cli.output import Output
@@ -127,7 +126,7 @@ class Subjects:
             assert self._engine is not None
             lacking = f"{self._engine.name} lacks {entry.tag}"
             raise UserError(f"{lacking}: pull it, or go into Moet's source tree, where it can be built")
-        image = self._stack.enter_context(rollback_build.image_of(self._root, entry, self._out))
+        image = self._stack.enter_context(released_image.released_image(Git(self._root), entry, self._out))
         if self._engine is None:
             return str(entry.tag), image.directory
         taken = self._engine.find(str(entry.tag)) is not None

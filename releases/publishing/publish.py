@@ -17,10 +17,11 @@ from releases.attestations import dsse, keys, referrers, verify
 from releases.attestations.errors import AttestationError
 from releases.attestations.statement import KINDS
 from releases.known import Known
-from releases.publishing.publish_image import layout_of, tidy
 from releases.publishing.publish_release import Release
 from releases.tag import Tag
+from releases.tree.build import tidy
 from releases.tree.git import Git
+from releases.tree.released_image import released_image
 from tools.cli.errors import UserError
 from tools.cli.output import Output
 from tools.files import lock
@@ -135,7 +136,7 @@ class Publisher:
 
     def _push(self, release: Release) -> str:
         entry = release.entry
-        with layout_of(self.git, entry, self.layouts, self.out) as image, self.out.progress() as bar:
+        with released_image(self.git, entry, self.out, self.layouts) as image, self.out.progress() as bar:
             pushed = push_image(self.registry, self.name, entry.tag.name, image, bar)
         sent = f"{pushed.sent} blobs sent ({pushed.bytes_sent / 1e6:,.1f} MB), {pushed.present} there already"
         return f"{self.registry.address}/{self.name}:{entry.tag.name}@{entry.digest}: {sent}"

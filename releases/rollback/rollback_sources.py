@@ -10,7 +10,8 @@ from images.registry.client import Registry
 from releases.changelog.entry import Entry
 from releases.known import Known
 from releases.record import Record
-from releases.rollback.rollback_build import image_of
+from releases.tree.git import Git
+from releases.tree.released_image import released_image
 from tools.cli.errors import UserError
 from tools.cli.output import Output
 
@@ -124,7 +125,7 @@ def _pull(sources: Sources, registry: str, entry: Entry, out: Output) -> str:
 
 
 def _build(sources: Sources, root: Path, entry: Entry, out: Output) -> str:
-    with image_of(root, entry, out) as image, out.progress() as bar:
+    with released_image(Git(root), entry, out) as image, out.progress() as bar:
         return sources.engine.load(image, parse(str(entry.tag)), bar).image_id
 
 

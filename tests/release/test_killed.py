@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from images.registry.client import Registry
 from releases.rollback.state import State
+from tests.engine.engines import loopback_registry
 from tests.faults import killer
 from tests.release.host import Host
 from tests.release.toy import LINE, R0, R1, document
@@ -50,6 +52,38 @@ def test_killed_anywhere_and_repeated(host: Host, way: str) -> None:
         assert host.tags() == {tag: host.toy.entry(tag).image_id for tag in (R0, R1)}
         assert [path for path in os.listdir(host.state.parent) if path.endswith(".json")] == [host.state.name]
     assert ends == {R0, R1} or (way == "rebuild" and ends == {R0})
+
+
+def test_load_killed_anywhere_and_repeated(host: Host) -> None:
+    image = host.toy.image(R1)
+    command = ["image", "load", str(image.directory), "--host", host.docker.host]
+    events = killer.events("tools.moet.main", command)
+    for at in killer.spread(len(events), _POINTS):
+        _remove(host, R1)
+        assert killer.run(at, "tools.moet.main", command).killed
+        # The engine may end what it was sent whole; half an image has no tag.
+        assert host.tags() in ({}, {R1: image.config.digest})
+        assert document(*command)["image_id"] == image.config.digest
+        assert host.tags() == {R1: image.config.digest}
+
+
+def test_push_killed_anywhere_and_repeated(host: Host) -> None:
+    image = host.toy.image(R1)
+    with loopback_registry() as address, Registry(address, plain_http=True) as registry:
+
+        def command(repository: str) -> list[str]:
+            return ["image", "push", str(image.directory), f"{address}/{repository}:r1", "--plain-http"]
+
+        events = killer.events("tools.moet.main", command("whole"))
+        for at in killer.spread(len(events), _POINTS):
+            # One of its own: what another was sent is there already.
+            name = f"killed/{at}"
+            assert killer.run(at, "tools.moet.main", command(name)).killed
+            found = registry.resolve(name, "r1")
+            assert found is None or found.digest == image.manifest.digest
+            assert document(*command(name))["manifest_digest"] == image.manifest.digest
+            found = registry.resolve(name, "r1")
+            assert found and found.digest == image.manifest.digest
 
 
 def test_two_at_once_make_one_change(host: Host) -> None:

@@ -116,7 +116,7 @@ def test_a_build_that_is_another_image_is_refused(host: Host) -> None:
     host.toy.rewrite(R1, digest=wrong)
     line = _refused(host, *host.from_registry("--to", R1))
     assert f"{host.registry}@{wrong} was not pulled: the registry has no such manifest" in line
-    assert f"builds {host.toy.image(R1).manifest.digest}, the CHANGELOG says {wrong}" in line
+    assert f"builds {host.toy.image(R1).manifest.digest} here, CHANGELOG.md says {wrong}" in line
 
 
 def test_nobody_has_it(host: Host) -> None:

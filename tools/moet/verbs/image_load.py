@@ -6,8 +6,9 @@ from pathlib import Path
 from images.engine.load import load_layout
 from images.engine.opening import add_arguments
 from releases.known import Known
-from releases.rollback.rollback_build import image_of
 from releases.tag import Tag
+from releases.tree.git import Git
+from releases.tree.released_image import released_image
 from tools.cli.output import Output
 from tools.moet.verb import Verb
 
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     tag = Tag.parse(options.image)
     known = Known.find(options.tree)
     entry = known.entry(tag)
-    with image_of(known.need_tree("a release that is built"), entry, out) as image:
+    with released_image(Git(known.need_tree("a release that is built")), entry, out) as image:
         load_layout(image.directory, str(tag), options.name, options.engine, options.host, out)
     return 0
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from images.engine.push import add_arguments, push_layout
 from releases.known import Known
-from releases.rollback.rollback_build import image_of
 from releases.tag import Tag
+from releases.tree.git import Git
+from releases.tree.released_image import released_image
 from tools.cli.output import Output
 from tools.moet.verb import Verb
 
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
     tag = Tag.parse(options.image)
     known = Known.find(options.tree)
     entry = known.entry(tag)
-    with image_of(known.need_tree("a release that is built"), entry, out) as image:
+    with released_image(Git(known.need_tree("a release that is built")), entry, out) as image:
         push_layout(image.directory, str(tag), options.target, options.plain_http, options.authfile, out)
     return 0
 
