@@ -111,7 +111,7 @@ def _show(out: Output, ground: Plan, result: Result, left: list[str]) -> None:
     rows = [_row(ground, trial) for trial in result.trials]
     out.table(["image", "steps", "off", "by", "exit status", "verdict"], rows)
     if (found := result.found) is not None:
-        out.line(f"step {found.number} {found.name} changes the verdict ({found.numerics})")
+        out.line(f"step {found.number} {found.name} changes the verdict (numerics {found.numerics})")
         out.line(f"  {found.reason}")
         if found.switch and result.how == bisect.SWITCHES:
             out.line(f"  without it, in the same image: -e {found.switch}=0")
