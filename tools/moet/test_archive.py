@@ -90,8 +90,10 @@ def test_explains_a_release_that_it_carries(carrying: Path, empty: Path) -> None
 def test_record_that_was_altered_in_the_file_is_refused(carrying: Path, empty: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(carrying) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
-    path = next(name for name in files if name.endswith("/manifest.json") and name.startswith("releases/records"))
-    files[path] = files[path].replace(b"Without", b"without")
+    path = f"releases/records/{TAG.replace(':', '/')}/manifest.json"
+    altered = files[path].replace(b"Without", b"without")
+    assert altered != files[path]
+    files[path] = altered
     archive_writer.write(tmp_path / "altered.pyz", files)
     done = run(tmp_path / "altered.pyz", empty, "image", "explain", TAG, status=1)
     assert "one was altered" in done.stderr

@@ -2,7 +2,7 @@
 
 import json
 
-import torch  # type: ignore[import-not-found]
+import torch
 
 
 def main() -> None:

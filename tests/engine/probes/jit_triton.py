@@ -4,10 +4,10 @@ import json
 import tempfile
 from pathlib import Path
 
-import triton  # type: ignore[import-not-found]
-import triton.language as tl  # type: ignore[import-not-found]
-from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
-from triton.compiler import ASTSource  # type: ignore[import-not-found]
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 
 @triton.jit  # type: ignore[untyped-decorator]
