@@ -1,0 +1,180 @@
+"""Runs every test and bench of the kernels on a machine with a GPU, and writes what ran where and what came out.
+
+usage: python3 -m kernels.receipt --libraries FOLDER --commit NAME --output FOLDER [--family NAME ...]
+
+FOLDER has <family>.so, as //kernels:bundle makes it. The machine needs Python, torch (CUDA), numpy, pytest
+and compute-sanitizer. Writes receipt.json and receipt.md; the exit status is 1 when anything failed.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernels.testing import table
+
+SCHEMA = "moet.kernel-receipt.v1"
+ROOT = Path(__file__).parent.parent
+# Libraries built with the shared memory of sm_120 on every architecture; only tested.
+NARROW = "narrow"
+NARROW_TESTS = "tests with sm_120's shared memory"
+_TOOLS = ("memcheck", "racecheck")
+
+
+def families() -> list[str]:
+    """Every family that has tests on a GPU."""
+    return sorted(path.parent.name for path in (ROOT / "kernels").glob("*/test_gpu.py"))
+
+
+def sha256(path: Path) -> str:
+    """Of a file, in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _said(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"unknown ({type(error).__name__})"
+
+
+def machine() -> dict[str, str]:
+    """What the receipt says of the hardware and the software below the kernels."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": str(properties.multi_processor_count),
+        "memory_bytes": str(properties.total_memory),
+        "gpus": str(torch.cuda.device_count()),
+        "driver": _said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0],
+        "torch": torch.__version__,
+        "cuda": str(torch.version.cuda),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+    }
+
+
+def run_tests(family: str, environment: dict[str, str], wrapper: Sequence[str] = (), only: str = "") -> dict[str, Any]:
+    """Runs the GPU tests of a family with pytest; returns counts, seconds and the messages of what failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [*wrapper, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
+        command += ["--import-mode=importlib", f"--junitxml={report}", f"kernels/{family}/test_gpu.py"]
+        command += ["-m", only] if only else []
+        began = time.monotonic()
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+        print(done.stdout[-2000:], done.stderr[-1000:], flush=True)
+        suite = ElementTree.parse(report).getroot().find("testsuite") if report.exists() else None
+    if suite is None:
+        return {"status": done.returncode, "failures": [(done.stdout + done.stderr)[-2000:]]}
+    count = {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")}
+    broken = [
+        f"{case.get('name')}: {problem.get('message', '')[:300]}"
+        for case in suite.iter("testcase")
+        for problem in [*case.findall("failure"), *case.findall("error")]
+    ]
+    return {
+        "status": done.returncode,
+        "passed": count["tests"] - count["failures"] - count["errors"] - count["skipped"],
+        "failed": count["failures"] + count["errors"],
+        "skipped": count["skipped"],
+        "seconds": round(time.monotonic() - began, 1),
+        "failures": broken,
+    }
+
+
+def sanitize(family: str, tool: str, environment: dict[str, str]) -> dict[str, Any]:
+    """Runs the marked tests of a family under a tool of compute-sanitizer, which looks at its kernels alone."""
+    wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "86", "--kernel-name", f"kns={family}"]
+    return run_tests(family, environment, wrapper, "sanitizer")
+
+
+def bench(family: str, environment: dict[str, str]) -> dict[str, Any]:
+    """Runs the bench of a family."""
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder, "figures.json")
+        command = [sys.executable, "-m", f"kernels.{family}.bench", "--json", str(figures)]
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+        print(done.stdout, done.stderr[-2000:], flush=True)
+        if done.returncode or not figures.exists():
+            return {"status": done.returncode or 1, "failures": [done.stderr[-2000:]]}
+        return {"status": 0, **json.loads(figures.read_text())}
+
+
+def summary(receipt: dict[str, Any]) -> str:
+    """The receipt for people, in Markdown."""
+    where = receipt["machine"]
+    lines = [
+        f"# Kernels on {where['gpu']}",
+        "",
+        f"Sources: {receipt['commit']}. Compute capability {where['compute_capability']}, driver {where['driver']}, "
+        f"torch {where['torch']}, CUDA {where['cuda']}, Python {where['python']}. {receipt['date']}.",
+        "",
+        "Ran on this GPU alone. Figures are shares of this GPU's own floor; they say nothing of another one.",
+    ]
+    for family, results in receipt["families"].items():
+        lines += ["", f"## {family}", "", f"`{family}.so` sha256 `{results['library_sha256']}`", ""]
+        for name in ("tests", NARROW_TESTS, *_TOOLS):
+            if (ran := results.get(name)) is None:
+                continue
+            counts = ", ".join(f"{ran.get(what, 0)} {what}" for what in ("passed", "failed", "skipped"))
+            lines.append(f"- {name}: {counts}" + (f", exit status {ran['status']}" if ran["status"] else ""))
+        figures = results.get("bench", {})
+        if "rows" in figures:
+            rate = figures["copy_bytes_per_second"] / 1e9
+            lines += ["", f"A copy moves {rate:.0f} GB/s; the floor is the least bytes over that.", ""]
+            lines.append(table.markdown(figures["rows"]))
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Runs the command line above; returns the exit status."""
+    parser = argparse.ArgumentParser(description="run every test and bench of the kernels on this GPU")
+    parser.add_argument("--libraries", type=Path, required=True, help="folder of the families' .so files")
+    parser.add_argument("--commit", required=True, help="what the sources are: a commit, with + if changed")
+    parser.add_argument("--output", type=Path, required=True, help="folder for receipt.json and receipt.md")
+    parser.add_argument("--family", action="append", choices=families(), help="only this one; may be repeated")
+    parser.add_argument("--without", action="append", default=[], choices=["sanitizer", "bench"], help="leave out")
+    args = parser.parse_args()
+    environment = {**os.environ, "MOET_KERNELS": str(args.libraries.resolve()), "PYTHONDONTWRITEBYTECODE": "1"}
+    receipt: dict[str, Any] = {
+        "schema": SCHEMA,
+        "commit": args.commit,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine(),
+        "families": {},
+    }
+    for family in args.family or families():
+        results: dict[str, Any] = {"library_sha256": sha256(args.libraries / f"{family}.so")}
+        receipt["families"][family] = results
+        results["tests"] = run_tests(family, environment)
+        narrow = args.libraries / NARROW
+        if (narrow / f"{family}.so").exists():
+            results[NARROW_TESTS] = run_tests(family, {**environment, "MOET_KERNELS": str(narrow.resolve())})
+        if "bench" not in args.without:
+            results["bench"] = bench(family, environment)
+        if "sanitizer" not in args.without and shutil.which("compute-sanitizer"):
+            for tool in _TOOLS:
+                results[tool] = sanitize(family, tool, environment)
+        args.output.mkdir(parents=True, exist_ok=True)
+        (args.output / "receipt.json").write_text(json.dumps(receipt, indent=2) + "\n")
+        (args.output / "receipt.md").write_text(summary(receipt))
+    parts = [part for results in receipt["families"].values() for part in results.values() if isinstance(part, dict)]
+    return 1 if any(part["status"] for part in parts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""The receipts on record are of the form that kernels/receipt.py writes, and say that all passed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels import receipt
+
+RECEIPTS = sorted(Path("docs/evidence/kernels").glob("*.json"))
+
+
+def ran(results: dict[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in results.items() if isinstance(part, dict) and "passed" in part}
+
+
+@pytest.mark.parametrize("path", RECEIPTS, ids=[path.stem for path in RECEIPTS])
+def test_on_record(path: Path) -> None:
+    recorded = json.loads(path.read_text())
+    assert recorded["schema"] == receipt.SCHEMA
+    assert receipt.summary(recorded) == path.with_suffix(".md").read_text()
+    for results in recorded["families"].values():
+        assert {"tests", "memcheck", "racecheck"} <= ran(results).keys()
+        for part in ran(results).values():
+            assert (part["status"], part["failed"]) == (0, 0)
+            assert part["passed"] > 0
+
+
+def test_there_is_one() -> None:
+    assert RECEIPTS
+
+
+def test_a_failure_is_said() -> None:
+    recorded = json.loads(RECEIPTS[0].read_text())
+    family = next(iter(recorded["families"]))
+    recorded["families"][family]["tests"] = {"status": 1, "passed": 3, "failed": 2, "skipped": 0, "failures": ["a"]}
+    assert "- tests: 3 passed, 2 failed, 0 skipped, exit status 1" in receipt.summary(recorded)
