@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from releases.tree import line_data
+from tools.cli.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ DOCUMENTS = ("CycloneDX SBOM", "statement of the SBOM", "statement of provenance
 
 IMAGES = "Images"
 LAYERS = "Layers"
+KERNELS = "Kernels"
 PARTS = "Overlay and manifest"
 ATTESTATIONS = "Documents about an image"
 TOOLS = "Tools and pages"
@@ -60,7 +62,18 @@ def of_line(reader: line_data.Reader, line: str, overlay: str) -> list[Artifact]
     ]
     images = [(line, f"{line} (next release)"), (f"{line}.base", f"{line}.base (r0, upstream without steps)")]
     found += [Artifact(called, IMAGES, f"//{package}:{name}", f"{package}/{name}") for name, called in images]
+    for name in kernel_families(reader):
+        found.append(Artifact(f"{name}.so", KERNELS, f"//kernels/{name}", f"kernels/{name}/{name}.so"))
     return [*found, Artifact("moet.pyz", TOOLS, "//tools/moet:archive", "tools/moet/moet.pyz")]
+
+
+def kernel_families(reader: line_data.Reader) -> list[str]:
+    """Returns the names of all families of kernels. Raises UserError where kernels/families.bzl is not as expected."""
+    where = "kernels/families.bzl"
+    for node in line_data.parse(reader, where).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(one) for one in node.targets] == ["FAMILIES"]:
+            return [str(name) for name in ast.literal_eval(node.value)]
+    raise UserError(f"{where}: expected FAMILIES = [...]")
 
 
 def groups(reader: line_data.Reader, line: str) -> Iterator[str]:

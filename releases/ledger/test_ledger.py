@@ -35,6 +35,11 @@ def test_layers_are_those_of_the_line() -> None:
     assert len(found) == text.count("layer_group(\"") == len(set(found))
 
 
+def test_kernels_are_those_of_the_tree() -> None:
+    found = artifacts.kernel_families(read)
+    assert found == sorted(path.parent.name for path in (ROOT / "kernels").glob("*/gate.json"))
+
+
 def test_what_is_called_identical_is(evidence: Evidence) -> None:
     assert [row.name for row in evidence.rows if not row.same] == []
     assert all(len(row.first) == 71 and row.first.startswith("sha256:") for row in evidence.rows)
