@@ -45,11 +45,17 @@ class Pulling:
         """Takes one event of the engine's."""
         status, layer = event.get("status", ""), event.get("id", "")
         detail = event.get("progressDetail") or {}
-        if status in ("Download complete", "Pull complete") and layer in self._sizes:
-            phase = "Downloading" if status == "Download complete" else "Extracting"
-            self._advance(phase, layer, self._sizes[layer])
-        elif status in self._done and "current" in detail:
+        if status in self._done and "current" in detail:
             self._sizes.setdefault(layer, detail.get("total", 0))
+        if layer not in self._sizes:
+            return
+        size = self._sizes[layer]
+        if status in ("Extracting", "Pull complete"):
+            # Docker leaves events out: of a small layer it may tell only when it is there.
+            self._done["Downloading"][layer] = size
+        if status in ("Download complete", "Pull complete"):
+            self._advance("Downloading" if status == "Download complete" else "Extracting", layer, size)
+        elif status in self._done and "current" in detail:
             self._advance(status, layer, detail["current"])
 
     def _advance(self, phase: str, layer: str, current: int) -> None:
