@@ -36,19 +36,11 @@ def target(tag: Tag) -> str:
     return f"//images/{tag.line}:{tag.line}" + (".base" if tag.number == 0 else "")
 
 
-def layout(root: Path, tag: Tag, out: Path, *, release: bool = True, output_base: Path | None = None) -> Path:
-    """Builds a release's image in the tree `root` and returns its layout, put at `out` (a folder to be).
-
-    Blobs are hard links where the file system allows. With `release`, it is stamped with the commit, and a tree with
-    changes is refused. Raises BuildError, also where `out` exists.
-    """
-    if out.exists():
-        raise BuildError(f"{out}: exists already: remove it, or choose another folder")
-    return _put(built(root, tag, release=release, output_base=output_base), out)
-
-
 def built(root: Path, tag: Tag, *, release: bool = True, output_base: Path | None = None) -> Path:
-    """Builds like layout() and returns the layout where Bazel has it: the next build may replace it."""
+    """Builds a release's image in the tree `root` and returns its layout where Bazel has it, until its next build.
+
+    With `release`, it is stamped with the commit, and a tree with changes is refused. Raises BuildError.
+    """
     label = target(tag)
     folder = build(root, [label], release=release, output_base=output_base)
     package, _, name = label.removeprefix("//").partition(":")
@@ -99,14 +91,9 @@ class Workspace:
 
     root: Path
     output_base: Path
-    out: Path
-
-    def layout(self, tag: Tag) -> Path:
-        """Builds a release's image, stamped, and returns its layout below `out`. Raises BuildError."""
-        return layout(self.root, tag, self.out / f"{tag.line}-{tag.name}", output_base=self.output_base)
 
     def built(self, tag: Tag) -> Path:
-        """Builds like layout(), and leaves the layout where Bazel has it: it goes with the workspace."""
+        """Builds a release's image, stamped, and returns its layout, which goes with the workspace."""
         return built(self.root, tag, output_base=self.output_base)
 
     def build(self, *targets: str) -> Path:
@@ -115,12 +102,10 @@ class Workspace:
 
 
 @contextmanager
-def elsewhere(git: Git, commit: str, out: Path | None = None) -> Iterator[Workspace]:
+def elsewhere(git: Git, commit: str) -> Iterator[Workspace]:
     """A clean folder with the files of `commit` and an empty output base, both removed at the end.
 
-    Layouts are put below the folder `out` and stay; without one, they go with the rest. What an earlier one left, that
-    was killed, is removed first.
-    Raises GitError where the commit is not here.
+    What an earlier one left, that was killed, is removed first. Raises GitError where the commit is not here.
     """
     beside = _beside_repository_cache()
     with _terminable(), contextlib.ExitStack() as stack:
@@ -133,7 +118,7 @@ def elsewhere(git: Git, commit: str, out: Path | None = None) -> Iterator[Worksp
         root = stack.enter_context(git.worktree(commit, made))
         output_base = made / "output"
         stack.callback(_shut_down, root, output_base)
-        yield Workspace(root, output_base, out or made / "out")
+        yield Workspace(root, output_base)
 
 
 def tidy(git: Git) -> None:
@@ -141,28 +126,6 @@ def tidy(git: Git) -> None:
     beside = _beside_repository_cache()
     if beside.is_dir():
         _remove_stale(git, beside)
-
-
-def _put(source: Path, out: Path) -> Path:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
-    try:
-        shutil.copytree(source, draft, copy_function=_link, dirs_exist_ok=True)
-        draft.chmod(0o755)
-        for folder, _, _ in os.walk(draft):
-            os.chmod(folder, 0o755)
-        draft.rename(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return out
-
-
-def _link(source: str, dest: str) -> None:
-    path = os.path.realpath(source)
-    try:
-        os.link(path, dest)
-    except OSError:
-        shutil.copyfile(path, dest)
 
 
 def _beside_repository_cache() -> Path:

@@ -31,17 +31,6 @@ def test_targets() -> None:
     assert build.target(Tag.parse("k31_b300:vllm0.33.0-r10")) == "//images/k31_b300:k31_b300"
 
 
-def test_a_layout_is_put_whole_and_replaces_nothing(fresh: Toy, tmp_path: Path) -> None:
-    out = build.layout(fresh.root, R1, tmp_path / "out" / "r1")
-    digest = layout.read(out).manifest.digest
-    assert layout.read(build.built(fresh.root, R1)).manifest.digest == digest
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["r1"]
-    with pytest.raises(build.BuildError, match="exists already"):
-        build.layout(fresh.root, R1, tmp_path / "out" / "r1")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["r1"]
-    assert layout.read(out).manifest.digest == digest
-
-
 def test_without_release_it_is_not_stamped(fresh: Toy) -> None:
     fresh.write("a-change", "")
     assert layout.read(build.built(fresh.root, R1, release=False)).ref_name == "vllm0.33.0-r1-dev"
@@ -70,15 +59,15 @@ def test_what_bazel_run_hands_down_stays_outside(fresh: Toy, monkeypatch: pytest
     assert "/nowhere" not in build.run(fresh.root, ["info"])
 
 
-def test_elsewhere_is_of_the_commit_and_goes(toy: Toy, home: Path, tmp_path: Path) -> None:
+def test_elsewhere_is_of_the_commit_and_goes(toy: Toy, home: Path) -> None:
     entry = toy.changelog.entries[0]
     toy.write("uncommitted", "")
     toy.edit("bazelw", "if command ==", "sys.exit(9)\nif command ==")
-    with build.elsewhere(Git(toy.root), entry.commit, tmp_path / "out") as workspace:
-        out = workspace.layout(R1)
+    with build.elsewhere(Git(toy.root), entry.commit) as workspace:
+        digest = layout.read(workspace.built(R1)).manifest.digest
         assert workspace.output_base.is_relative_to(home)
         assert len(left(home)) == 1
-    assert layout.read(out).manifest.digest == entry.digest
+    assert digest == entry.digest
     assert left(home) == []
     assert toy.git("worktree", "list").count("\n") == 0
 

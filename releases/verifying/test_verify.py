@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -32,8 +33,8 @@ def run(toy: Toy, *words: str, **environment: str) -> killer.Outcome:
 
 def kept(toy: Toy, out: Path) -> Path:
     """The layout of r1 as it was released."""
-    with build.elsewhere(Git(toy.root), toy.changelog.entries[0].commit, out) as workspace:
-        return workspace.layout(R1)
+    with build.elsewhere(Git(toy.root), toy.changelog.entries[0].commit) as workspace:
+        return Path(shutil.copytree(workspace.built(R1), out))
 
 
 def test_the_same_image(toy: Toy, home: Path) -> None:

@@ -36,8 +36,8 @@ def published(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     known = Known.find(toy.root)
     with loopback_registry() as address, Registry(address, plain_http=True) as registry:
         for tag in (R0, R1):
-            with build.elsewhere(Git(toy.root), known.entry(tag).commit, tmp_path / "out") as workspace:
-                pushed = push_image(registry, "toy", tag.name, layout.read(workspace.layout(tag)), Silent())
+            with build.elsewhere(Git(toy.root), known.entry(tag).commit) as workspace:
+                pushed = push_image(registry, "toy", tag.name, layout.read(workspace.built(tag)), Silent())
         for kind, said in statement.of_release(known.entry(R1), known.record(R1)).items():
             attach(registry, pushed.manifest, kind, dsse.sign(said.encode(), private))
         yield toy, f"{address}/toy", public
