@@ -2,7 +2,7 @@
 
 import torch
 
-from kernels.extension import library
+from ..extension import library
 
 library.load("mxfp8_gemv")
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import formats
+from ..common import formats
 
 Doubles = NDArray[np.float64]
 
