@@ -16,7 +16,7 @@ def kernel_library(name, srcs, hdrs = [], gate = "gate.json", **kwargs):
 
     Args:
       name: target name; also the file's.
-      srcs: .cu files, compiled by nvcc, and .cpp files, compiled by the host's compiler against torch's stable ABI.
+      srcs: .cu files, compiled by nvcc, and .cpp files, compiled by g++ against torch's stable ABI.
       hdrs: headers and filegroups of headers, included by their path from the root of the repository.
       gate: the report on record.
       **kwargs: passed to the library (tags, visibility, ...).

@@ -28,7 +28,7 @@ _CXX_FLAGS = [
     "-DUSE_CUDA",
 ]
 
-# A fixed environment: host compilers look at more than they say.
+# A fixed environment: compilers look at more than they say.
 _ENV = {"LC_ALL": "C", "PATH": "/usr/bin:/bin", "SOURCE_DATE_EPOCH": "0"}
 
 def _compile_cuda(ctx, cuda, src):
@@ -39,7 +39,7 @@ def _compile_cuda(ctx, cuda, src):
     sources = [src] + ctx.files.hdrs
     args = ctx.actions.args()
     args.add("--nvcc", cuda.nvcc)
-    args.add("--host-compiler", cuda.host_compiler)
+    args.add("--host-compiler", cuda.gxx)
     args.add("--key", ("%s.%s.%s" % (ctx.label.package, ctx.label.name, src.basename)).replace("/", "."))
     args.add("--object", obj)
     args.add_all(sources, before_each = "--source")
@@ -49,7 +49,7 @@ def _compile_cuda(ctx, cuda, src):
     args.add_all(ctx.attr.defines, format_each = "-D%s")
     ctx.actions.run(
         outputs = [obj],
-        inputs = sources + [cuda.toolkit, cuda.host_identity],
+        inputs = sources + [cuda.toolkit, cuda.gcc],
         executable = ctx.executable._nvcc,
         arguments = [args],
         env = _ENV,
@@ -88,8 +88,8 @@ def _compile_cxx(ctx, cuda, src):
     args.add("-o", obj)
     ctx.actions.run(
         outputs = [obj],
-        inputs = [src, cuda.toolkit, cuda.torch_headers, cuda.host_identity] + ctx.files.hdrs,
-        executable = cuda.host_compiler,
+        inputs = [src, cuda.toolkit, cuda.torch_headers, cuda.gcc] + ctx.files.hdrs,
+        executable = cuda.gxx,
         arguments = [args],
         env = _ENV,
         mnemonic = "Cxx",
@@ -121,8 +121,8 @@ def _link(ctx, cuda, objects):
     args.add("-o", library)
     ctx.actions.run(
         outputs = [library],
-        inputs = objects + [cuda.toolkit, cuda.torch_libraries, cuda.host_identity],
-        executable = cuda.host_compiler,
+        inputs = objects + [cuda.toolkit, cuda.torch_libraries, cuda.gcc],
+        executable = cuda.gxx,
         arguments = [args],
         env = _ENV,
         mnemonic = "KernelLink",

@@ -48,7 +48,7 @@ def generate_code(architecture: str) -> list[str]:
 
 def compile_cuda(
     nvcc: Path,
-    host_compiler: str,
+    host_compiler: Path,
     key: str,
     sources: Sequence[Path],
     architectures: Sequence[str],
@@ -62,7 +62,7 @@ def compile_cuda(
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, copy)
         (work / "keep").mkdir()
-        command = [str(nvcc), "-c", "-ccbin", host_compiler, "-I."]
+        command = [str(nvcc), "-c", "-ccbin", str(host_compiler), "-I."]
         command += ["--keep", "--keep-dir", "../keep", f"-frandom-seed={key}"]
         for architecture in architectures:
             command += generate_code(architecture)
@@ -77,7 +77,7 @@ def main() -> int:
     """Runs the command line above; returns the exit status."""
     parser = argparse.ArgumentParser(description="compile one .cu file reproducibly")
     parser.add_argument("--nvcc", type=Path, required=True, help="the compiler driver")
-    parser.add_argument("--host-compiler", required=True, help="g++")
+    parser.add_argument("--host-compiler", type=Path, required=True, help="g++")
     parser.add_argument("--key", required=True, help="names the compilation, and the folder that it runs in")
     parser.add_argument("--object", type=Path, required=True, help="where to")
     parser.add_argument("--source", type=Path, action="append", required=True, help="the .cu first, then its headers")
@@ -87,7 +87,7 @@ def main() -> int:
     try:
         return compile_cuda(
             Path(os.path.realpath(args.nvcc)),
-            args.host_compiler,
+            Path(os.path.realpath(args.host_compiler)),
             args.key,
             args.source,
             args.architecture,

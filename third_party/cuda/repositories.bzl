@@ -1,11 +1,10 @@
 """The repositories of the CUDA toolchain, and its registration."""
 
 load("//third_party/python:fetch.bzl", "python_file")
-load(":host_compiler.bzl", "host_compiler")
 load(":pin.bzl", "CUOBJDUMP", "NVDISASM")
 
 def cuda_repositories():
-    """Declares `@cuda_cuobjdump//:file`, `@cuda_nvdisasm//:file`, `@cuda_host_compiler`, and registers the toolchain.
+    """Declares `@cuda_cuobjdump//:file`, `@cuda_nvdisasm//:file`, and registers the toolchain.
 
     Nothing is fetched until a target wants it.
     """
@@ -18,5 +17,4 @@ def cuda_repositories():
             sha256 = pin.sha256,
             version = pin.version,
         )
-    host_compiler(name = "cuda_host_compiler")
     native.register_toolchains("//third_party/cuda:toolchain")

@@ -1,4 +1,4 @@
-"""The CUDA toolchain: a compiler, its runtime, and the torch headers and library that extensions are built against."""
+"""The CUDA toolchain: nvcc, g++, the CUDA runtime, and the torch headers and library that extensions build against."""
 
 def _cuda_toolchain_impl(ctx):
     root = ctx.file.toolkit.path + "/" + ctx.attr.prefix
@@ -6,8 +6,8 @@ def _cuda_toolchain_impl(ctx):
         cuda = struct(
             archive = root + "/lib/libcudart_static.a",
             cuobjdump = root + "/bin/cuobjdump",
-            host_compiler = ctx.attr.host_compiler,
-            host_identity = ctx.file.host_identity,
+            gcc = ctx.file.gcc,
+            gxx = ctx.file.gcc.path + "/launch/g++",
             include = root + "/include",
             nvcc = root + "/bin/nvcc",
             nvdisasm = root + "/bin/nvdisasm",
@@ -23,12 +23,16 @@ def _cuda_toolchain_impl(ctx):
 cuda_toolchain = rule(
     implementation = _cuda_toolchain_impl,
     attrs = {
-        "host_compiler": attr.string(doc = "Absolute path of the host's g++.", mandatory = True),
-        "host_identity": attr.label(allow_single_file = True, mandatory = True),
+        "gcc": attr.label(
+            allow_single_file = True,
+            cfg = "exec",
+            doc = "A gcc_tree: nvcc drives its g++, which also compiles C++ and links.",
+            mandatory = True,
+        ),
         "prefix": attr.string(default = "nvidia/cu13", doc = "Where in the toolkit bin, include and lib are."),
         "toolkit": attr.label(allow_single_file = True, cfg = "exec", mandatory = True),
         "torch_headers": attr.label(allow_single_file = True, cfg = "exec", mandatory = True),
         "torch_libraries": attr.label(allow_single_file = True, cfg = "exec", mandatory = True),
     },
-    doc = "ToolchainInfo with `cuda`: the files of the toolkit (a folder) and of torch, and paths in them.",
+    doc = "ToolchainInfo with `cuda`: the files of the toolkit (a folder), of g++ and of torch, and paths in them.",
 )

@@ -42,8 +42,8 @@ def _torch_site_impl(ctx):
     cuda = ctx.toolchains["//third_party/cuda:toolchain_type"].cuda
     command, inputs = _UNPACK, ctx.files.wheels
     if ctx.file.cudart:
-        command += _STUBS % (ctx.executable._stubs.path, cuda.host_compiler)
-        inputs = inputs + [ctx.file.cudart, cuda.host_identity]
+        command += _STUBS % (ctx.executable._stubs.path, cuda.gxx)
+        inputs = inputs + [ctx.file.cudart, cuda.gcc]
     args = ctx.actions.args()
     args.add(tree.path)
     args.add(ctx.executable._unpack)
