@@ -40,7 +40,7 @@ def decode_e4m3(codes: Bytes) -> Doubles:
 def decode_e2m1(packed: Bytes) -> Doubles:
     """Values of E2M1 nibbles, two a byte along the last dimension, the low nibble first."""
     nibbles = np.stack([packed & 15, packed >> 4], axis=-1)
-    return E2M1_VALUES[nibbles].reshape(*packed.shape[:-1], -1)
+    return E2M1_VALUES[nibbles].reshape(*packed.shape[:-1], 2 * packed.shape[-1])
 
 
 def decode_ue8m0(codes: Bytes) -> Doubles:

@@ -32,6 +32,11 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t from) {
     asm volatile("ld.shared.u32 %0,[%1];" : "=r"(v) : "r"(from) : "memory");
     return v;
 }
+__device__ __forceinline__ float4 load_shared_floats(uint32_t from) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3},[%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");
+    return v;
+}
 __device__ __forceinline__ void store_shared(uint32_t to, uint32_t v) {
     asm volatile("st.shared.u32 [%0],%1;" ::"r"(to), "r"(v) : "memory");
 }

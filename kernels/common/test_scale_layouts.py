@@ -28,3 +28,13 @@ def test_every_scale_is_where_the_definition_says(rows: int, columns: int) -> No
 def test_another_size() -> None:
     with pytest.raises(ValueError, match="511 scales; expected 512 for 1 rows of 1"):
         scale_layouts.unswizzle(np.zeros(511, dtype=np.uint8), 1, 1)
+
+
+@pytest.mark.parametrize(("groups", "rows", "columns"), [(1, 1, 4), (2, 6, 128), (3, 8, 40), (1, 64, 4)])
+def test_every_packed_scale_is_where_the_definition_says(groups: int, rows: int, columns: int) -> None:
+    scales = np.random.default_rng(rows).integers(0, 255, (groups, rows, columns), dtype=np.uint8)
+    words = scale_layouts.pack(scales, filler=255)
+    assert words.shape == (groups, columns // 4, -(-rows // 4) * 4)
+    for (g, r, c), scale in np.ndenumerate(scales):
+        assert words[g, c // 4, r] >> (8 * (c % 4)) & 255 == scale
+    assert (words[:, :, rows:] == -1).all()

@@ -49,6 +49,7 @@ inline const char* name_of(ScalarType type) {
         case ScalarType::Half: return "float16";
         case ScalarType::Float: return "float32";
         case ScalarType::Double: return "float64";
+        case ScalarType::Bool: return "bool";
         case ScalarType::Byte: return "uint8";
         case ScalarType::Char: return "int8";
         case ScalarType::Int: return "int32";

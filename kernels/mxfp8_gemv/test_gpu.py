@@ -12,6 +12,7 @@ from kernels.mxfp8_gemv.op import KS, mxfp8_gemv, mxfp8_grouped_gemv
 from kernels.testing.gpu import bits, graph
 
 GUARD = 4096
+GROUPS = [(2, 1024, 4096), (1, 70, 4096), (3, 40, 1280), (1, 16, 576)]
 NAN_CODE, NAN_SCALE = 0x7F, 0xFF
 
 
@@ -34,6 +35,22 @@ class Matrix:
         scales = scale_layouts.swizzle(self.scales, NAN_SCALE) if swizzled else self.scales.reshape(-1)
         codes = guarded(self.codes.reshape(-1), NAN_CODE).view(torch.float8_e4m3fn)
         return codes.view(self.codes.shape), guarded(scales, NAN_SCALE)
+
+
+def packed(scales: np.ndarray, groups: int) -> torch.Tensor:
+    """Scales [M * G, K / 32] as the fused quantizer of vLLM writes them, with NaN behind each row of words."""
+    by_group = scales.reshape(-1, groups, scales.shape[1]).transpose(1, 0, 2)
+    words = scale_layouts.pack(np.ascontiguousarray(by_group), NAN_SCALE)
+    on_gpu = guarded(words.view(np.uint8).reshape(-1), NAN_SCALE).view(torch.int32).view(words.shape)
+    return on_gpu.permute(2, 0, 1)[: by_group.shape[1]]
+
+
+def by_group(x: torch.Tensor) -> torch.Tensor:
+    """The same [M, G, K], with a group's rows beside each other in memory, and NaN between the groups."""
+    m, g, k = x.shape
+    whole = torch.full((g, m + 1, k), NAN_CODE, dtype=torch.uint8, device="cuda")
+    whole[:, :m] = x.view(torch.uint8).transpose(0, 1)
+    return whole.view(torch.float8_e4m3fn)[:, :m].transpose(0, 1)
 
 
 def guarded(flat: np.ndarray, filler: int) -> torch.Tensor:
@@ -157,16 +174,16 @@ def test_nan_makes_no_number_and_stays_where_it_belongs(k: int, swizzled: bool) 
 @pytest.mark.parametrize("swizzled", [False, True], ids=["plain", "swizzled"])
 @pytest.mark.parametrize("k", KS)
 def test_bits_of_a_row_are_its_own(k: int, swizzled: bool) -> None:
-    x, weight = random(33, k, 6), random(1160, k, 7)
+    x, weight = random(64, k, 6), random(1160, k, 7)
     whole = bits(run(x, weight, swizzled))
-    for m in (1, 2, 6, 7, 8, 9, 15, 16, 17, 32):
+    for m in (1, 2, 6, 7, 8, 9, 15, 16, 17, 32, 33, 56):
         assert torch.equal(bits(run(x.rows(m), weight, swizzled)), whole[:m]), f"first {m}"
         assert torch.equal(bits(run(x.rows(m, None), weight, swizzled)), whole[m:]), f"from {m}"
     assert torch.equal(bits(run(x.rows(8), weight.rows(100, 333), swizzled)), whole[:8, 100:333])
 
 
 @pytest.mark.parametrize("dependent", [False, True])
-@pytest.mark.parametrize(("m", "n", "k"), [(6, 1792, 5120), (16, 4096, 1280), (6, 5120, 576)])
+@pytest.mark.parametrize(("m", "n", "k"), [(6, 1792, 5120), (16, 4096, 1280), (6, 5120, 576), (64, 1024, 4096)])
 def test_a_thousand_runs_have_the_same_bits(m: int, n: int, k: int, dependent: bool) -> None:
     tensors = (*random(m, k, 8).on_gpu(True), *random(n, k, 9).on_gpu(True))
     first = bits(mxfp8_gemv(*tensors, swizzled=True)).clone()
@@ -179,13 +196,13 @@ def test_a_thousand_runs_have_the_same_bits(m: int, n: int, k: int, dependent: b
     assert different.item() == 0
 
 
-@pytest.mark.parametrize("k", [1280, 5120])
-def test_result_of_the_kernel_ahead_is_seen(k: int) -> None:
+@pytest.mark.parametrize(("m", "k"), [(6, 288), (6, 1280), (16, 5120), (48, 4096)])
+def test_result_of_the_kernel_ahead_is_seen(m: int, k: int) -> None:
     weight = random(256, k, 10).on_gpu(True)
-    sources = [random(6, k, seed).on_gpu(True) for seed in range(11, 15)]
+    sources = [random(m, k, seed).on_gpu(True) for seed in range(11, 15)]
     expected = [bits(mxfp8_gemv(*source, *weight, swizzled=True)).clone() for source in sources]
     x, x_scale = (torch.empty_like(tensor) for tensor in sources[0])
-    outs = [torch.empty(6, 256, dtype=torch.bfloat16, device="cuda") for _ in range(200)]
+    outs = [torch.empty(m, 256, dtype=torch.bfloat16, device="cuda") for _ in range(200)]
 
     def step(i: int) -> None:
         x_scale.copy_(sources[i % 4][1])
@@ -203,22 +220,56 @@ def test_result_of_the_kernel_ahead_is_seen(k: int) -> None:
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("swizzled", [False, True], ids=["plain", "swizzled"])
-@pytest.mark.parametrize(("groups", "n", "k"), [(2, 1024, 4096), (3, 40, 1280), (1, 16, 576)])
-def test_groups(groups: int, n: int, k: int, swizzled: bool) -> None:
+@pytest.mark.parametrize(
+    ("groups", "n", "k", "is_packed"),
+    [(g, n, k, False) for g, n, k in GROUPS] + [(g, n, k, True) for g, n, k in GROUPS if k % 128 == 0],
+)
+def test_groups(groups: int, n: int, k: int, swizzled: bool, is_packed: bool) -> None:
     x, weight = random(64 * groups, k, 15), random(groups * n, k, 16)
     w, w_scale = weight.on_gpu(swizzled)
-    for m in (1, 6, 8, 16, 33, 64):
+    for m in (1, 6, 8, 16, 17, 32, 33, 64):
         some = x.rows(m * groups)
         codes, scales = some.on_gpu(swizzled)
+        codes = codes.view(m, groups, k)
         whole = torch.full((m * groups * n + 2 * GUARD,), float("nan"), dtype=torch.bfloat16, device="cuda")
         out = whole[GUARD:-GUARD].view(m, groups, n)
-        tensors = (codes.view(m, groups, k), scales, w.view(groups, n, k), w_scale)
-        mxfp8_grouped_gemv(*tensors, swizzled=swizzled, out=out, dependent=m == 6)
+        if is_packed:
+            codes, scales = by_group(codes), packed(some.scales, groups)
+        tensors = (codes, scales, w.view(groups, n, k), w_scale)
+        mxfp8_grouped_gemv(*tensors, swizzled=swizzled, packed=is_packed, out=out, dependent=m % 2 == 0)
         assert whole[:GUARD].isnan().all() and whole[-GUARD:].isnan().all(), "wrote outside of out"
         for g in range(groups):
             ours = Matrix(some.codes[g::groups], some.scales[g::groups])
             theirs = weight.rows(g * n, (g + 1) * n)
             assert excess(out[:, g], ours, theirs) <= 1, f"M={m}, group {g}"
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+def test_bits_of_a_row_and_group_are_their_own(groups: int) -> None:
+    """wo_a at every TP: a row has one result in any batch, layout of its scales, and in the product of its group."""
+    n, k = 1024, 4096
+    x, weight = random(64 * groups, k, 23), random(groups * n, k, 24)
+    (codes, x_scale), (w, w_scale) = x.on_gpu(True), weight.on_gpu(True)
+    codes, w = codes.view(64, groups, k), w.view(groups, n, k)
+    whole = mxfp8_grouped_gemv(codes, x_scale, w, w_scale, swizzled=True)
+    for first, last in ((0, 1), (0, 8), (3, 19), (0, 32), (31, 64), (5, 64), (0, 63)):
+        scales = packed(x.scales[first * groups : last * groups], groups)
+        some = mxfp8_grouped_gemv(by_group(codes[first:last]), scales, w, w_scale, swizzled=True, packed=True)
+        assert torch.equal(bits(some), bits(whole[first:last])), f"rows {first} to {last}"
+    for g in range(groups):
+        alone = run(Matrix(x.codes[g::groups], x.scales[g::groups]), weight.rows(g * n, (g + 1) * n), False)
+        assert torch.equal(bits(alone), bits(whole[:, g])), f"group {g}"
+
+
+def test_rows_of_x_apart() -> None:
+    x, weight = random(16, 5120, 25), random(64, 5120, 26)
+    codes, scales = x.on_gpu(True)
+    wide = torch.full((16, 5120 + 48), NAN_CODE, dtype=torch.uint8, device="cuda")
+    wide[:, :5120] = codes.view(torch.uint8)
+    apart = wide.view(torch.float8_e4m3fn)[:, :5120]
+    w = weight.on_gpu(True)
+    expected = mxfp8_gemv(codes, scales, *w, swizzled=True)
+    assert torch.equal(bits(mxfp8_gemv(apart, scales, *w, swizzled=True)), bits(expected))
 
 
 @pytest.mark.parametrize("name", ["x_scale", "weight", "weight_scale", "out"])

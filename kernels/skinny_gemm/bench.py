@@ -11,7 +11,15 @@ import torch.nn.functional as functional
 from kernels.skinny_gemm.op import skinny_gemm
 from kernels.testing import gpu, table
 
-SHAPES = {"weights_proj": (32, 5120), "wk": (128, 512), "router": (384, 5120)}
+# The draft layers' router has 128 experts; the compressor pools with a gate or, at ratio 1, without one.
+SHAPES = {
+    "weights_proj": (32, 5120),
+    "wk": (128, 512),
+    "draft router": (128, 5120),
+    "router": (384, 5120),
+    "compressor wkv": (512, 5120),
+    "compressor wkv, wgate": (1024, 5120),
+}
 ROWS = (1, 6, 8, 16)
 
 
