@@ -1,12 +1,17 @@
 """The families of kernels, for what is done to each of them."""
 
 FAMILIES = [
+    "moe_front",
     "mxfp8_gemv",
+    "paged_mqa_logits",
     "skinny_gemm",
 ]
 
 # Those that are also built with the shared memory of sm_120 on every architecture, for tests on another GPU.
-NARROW = ["mxfp8_gemv"]
+NARROW = [
+    "mxfp8_gemv",
+    "paged_mqa_logits",
+]
 
 # For the table in README.md. Numerics: the class of a step that takes the family (docs/maintain.md).
 ABOUT = {

@@ -103,6 +103,17 @@ def sanitize(family: str, tool: str, environment: dict[str, str]) -> dict[str, A
     return run_tests(family, environment, wrapper, "sanitizer")
 
 
+def self_test(environment: dict[str, str], chosen: Sequence[str]) -> dict[str, Any]:
+    """Runs what an image runs on its user's card: every family once against its oracle."""
+    command = [sys.executable, "-m", "kernels.selftest", "--json"]
+    command += [word for family in chosen for word in ("--family", family)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    print(done.stdout, done.stderr[-2000:], flush=True)
+    if not done.stdout.startswith("{"):
+        return {"status": done.returncode or 1, "ok": False, "error": done.stderr[-2000:], "results": []}
+    return {"status": done.returncode, **json.loads(done.stdout)}
+
+
 def bench(family: str, environment: dict[str, str]) -> dict[str, Any]:
     """Runs the bench of a family."""
     with tempfile.TemporaryDirectory() as folder:
@@ -126,6 +137,8 @@ def summary(receipt: dict[str, Any]) -> str:
         "",
         "Ran on this GPU alone. Figures are shares of this GPU's own floor; they say nothing of another one.",
     ]
+    if tested := receipt.get("self_test"):
+        lines += ["", f"Self-test ({len(tested['results'])} families): {'ok' if tested['ok'] else 'FAILED'}."]
     for family, results in receipt["families"].items():
         lines += ["", f"## {family}", "", f"`{family}.so` sha256 `{results['library_sha256']}`", ""]
         for name in ("tests", NARROW_TESTS, *_TOOLS):
@@ -182,11 +195,13 @@ def main() -> int:
         for (family, name), one in running.items():
             receipt["families"][family][name] = one.result()
             write(receipt, args.output)
+    receipt["self_test"] = self_test(environment, chosen)
     # With nothing beside them: these measure.
     for family in chosen if "bench" not in args.without else []:
         receipt["families"][family]["bench"] = bench(family, environment)
         write(receipt, args.output)
     parts = [part for results in receipt["families"].values() for part in results.values() if isinstance(part, dict)]
+    parts.append(receipt["self_test"])
     return 1 if any(part["status"] for part in parts) else 0
 
 
