@@ -3,6 +3,7 @@
 load("@rules_python//python:py_binary.bzl", "py_binary")
 load("//images/private:file_layer.bzl", "file_layer")
 load("//images/private:image_manifest.bzl", "image_manifest")
+load("//images/private:kernel_layer.bzl", "kernel_layer")
 load("//images/private:mtime.bzl", "LAYER_MTIME")
 load("//images/private:oci_image.bzl", _oci_image = "oci_image")
 load("//images/private:overlay_layer.bzl", "overlay_layer")
@@ -23,6 +24,7 @@ def serving_image(name, line, rootfs, overlay, step_tests, sdist):
       <name>.base: the same without steps: the pinned upstream, as release r0.
       <group of the line>: one layer of wheels.
       links, runtime, overlay_layer: the other layers.
+      moet_kernels: the layer of the kernels that steps name, if any does.
       manifest: the image's manifest.json; with the output groups labels and env.
       load, push: `bazel run` commands; load.base likewise.
       layout_test, engine_test, podman_test: see //tests/engine:image_tests.bzl.
@@ -49,6 +51,11 @@ def serving_image(name, line, rootfs, overlay, step_tests, sdist):
         files = RUNTIME_FILES,
         mtime = LAYER_MTIME,
     )
+    kernels = kernel_layer(
+        name = "moet_kernels",
+        site = _SITE,
+        steps = line.steps,
+    )
     overlay_layer(
         name = "overlay_layer",
         base = ":" + line.base.name,
@@ -60,8 +67,9 @@ def serving_image(name, line, rootfs, overlay, step_tests, sdist):
     _image(
         name = name,
         line = line,
-        attested = {":overlay_layer": "overlay", ":runtime": "runtime"},
-        layers = below + [":overlay_layer"],
+        attested = dict({layer: "kernel" for layer in kernels}, **{":overlay_layer": "overlay", ":runtime": "runtime"}),
+        # Patches change more often than kernels, and an engine reloads from the first layer that differs.
+        layers = below + kernels + [":overlay_layer"],
         manifest = "manifest",
         overlays = [overlay],
         tag = line.tag,

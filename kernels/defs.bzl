@@ -4,13 +4,14 @@ load("@rules_python//python:py_binary.bzl", "py_binary")
 load("//kernels/private:library.bzl", _library = "kernel_library")
 load("//tools/python:pytest.bzl", "pytest_test")
 
-def kernel_library(name, srcs, hdrs = [], gate = "gate.json", **kwargs):
+def kernel_library(name, srcs, hdrs = [], gate = "gate.json", python = ["op.py", "reference.py"], **kwargs):
     """Makes everything that one family of kernels consists of.
 
     Targets:
       <name>: the library <name>.so, an extension for torch: one file, no Python in it, loaded with
         torch.ops.load_library. Machine code for sm_90a and sm_120a, and nothing else. Output groups: `cubins` (the
         sm_120a code of each .cu, as it is in the library) and `report` (what the gate measured).
+      <name>.files: what an image installs of the family: the library, its Python face and its oracle.
       <name>.gate_test: compares the report with the one on record.
       gate: `bazel run //<package>:gate` shows the difference, `-- --accept` puts the report on record.
 
@@ -19,6 +20,7 @@ def kernel_library(name, srcs, hdrs = [], gate = "gate.json", **kwargs):
       srcs: .cu files, compiled by nvcc, and .cpp files, compiled by g++ against torch's stable ABI.
       hdrs: headers and filegroups of headers, included by their path from the root of the repository.
       gate: the report on record.
+      python: the face and the oracle; their imports of other folders of kernels are relative.
       **kwargs: passed to the library (tags, visibility, ...).
     """
     _library(
@@ -26,6 +28,10 @@ def kernel_library(name, srcs, hdrs = [], gate = "gate.json", **kwargs):
         srcs = srcs,
         hdrs = hdrs,
         **kwargs
+    )
+    native.filegroup(
+        name = name + ".files",
+        srcs = python + [":" + name],
     )
     native.filegroup(
         name = name + ".report",

@@ -71,9 +71,9 @@ def show(out: Output, view: View, release: Tag | None, pins: bool) -> None:
     for note in view.notes:
         out.line(f"{'note':<10} {plain(note)}")
     _steps(out, manifest)
-    kernels = [file for file in manifest.files if file.kind == "kernel"]
-    if kernels:
-        out.table(["kernel", "sha256", ">bytes"], [[plain(f.path), f.sha256, f.size] for f in kernels])
+    libraries = [file for file in manifest.files if file.kind == "kernel" and file.path.endswith(".so")]
+    if libraries:
+        out.table(["kernels", "sha256", ">bytes"], [[plain(f.path), f.sha256, f.size] for f in libraries])
     if pins:
         out.table(
             ["pin", "version", "kind", "sha256 or commit"],
@@ -144,8 +144,9 @@ def _steps(out: Output, manifest: model.Manifest) -> None:
             out.line(f"  patch     {one_line(name)}, sha256 {one_line(patch.sha256 if patch else 'unknown')}")
             if patch:
                 out.line(f"            {one_line(patch.reason)}; changes {one_line(', '.join(patch.files))}")
-        if step.kernels:
-            out.line(f"  kernels   {one_line(', '.join(step.kernels))}")
+        for family in step.kernels:
+            digest = model.library_sha256(manifest, family) or "unknown"
+            out.line(f"  kernels   {one_line(family)}, sha256 {one_line(digest)}")
 
 
 def _switch(manifest: model.Manifest, step: model.Step) -> str:

@@ -1,5 +1,6 @@
 """What `moet image explain`, `diff` and `list` print, from trees and layouts; no engine is there."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def layouts(tmp_path: Path) -> dict[str, Path]:
     return {
         R0: make_moet_layout(tmp_path / "r0", R0, steps=()),
-        R1: make_moet_layout(tmp_path / "r1", R1, kernels={"moet/k.so": b"kernel"}),
+        R1: make_moet_layout(tmp_path / "r1", R1, kernels={"moet_kernels/k/k.so": b"kernel"}),
     }
 
 
@@ -55,13 +56,29 @@ def test_explain(tree: Path, layouts: dict[str, Path]) -> None:
         "  evidence  //images/dsv41:engine_test",
         "  drop when upstream has next",
         "  patch     tiers.patch, sha256 ",
-        "dist-packages/moet/k.so",
+        "dist-packages/moet_kernels/k/k.so",
         "manifest.layer",
     ):
         assert words in text
     assert "bash" not in text
     assert "5.2.15-2+b13" in moet("image", "explain", str(layouts[R1]), "--pins")[1]
     assert "no steps: upstream as it is pinned" in moet("image", "explain", str(layouts[R0]))[1]
+
+
+def test_kernels_of_a_step(tmp_path: Path, layouts: dict[str, Path]) -> None:
+    steps = (*STEPS, step(3, "third", kernels=("gemv",)))
+    files = {f"moet_kernels/gemv/{name}": name.encode() for name in ("gemv.so", "op.py")}
+    later = make_moet_layout(tmp_path / "later", DEV, steps=steps, kernels=files)
+    digest = hashlib.sha256(b"gemv.so").hexdigest()
+    text = moet("image", "explain", str(later))[1]
+    assert f"  kernels   gemv, sha256 {digest}\n" in text
+    assert f"dist-packages/moet_kernels/gemv/gemv.so   {digest}" in text and "op.py" not in text
+    names = [Path(each["path"]).name for each in moet_json("image", "explain", str(later))["kernels"]]
+    assert names == ["gemv.so", "op.py"]
+    text = moet("image", "diff", str(layouts[R0]), str(later))[1]
+    assert "VLLM_MOET_THIRD, default 1, numerics none, kernels gemv" in text
+    assert text.count("kernels gemv") == 1
+    assert "moet_kernels/gemv/gemv.so" in text
 
 
 def test_explain_as_json(tree: Path, layouts: dict[str, Path]) -> None:
@@ -71,7 +88,7 @@ def test_explain_as_json(tree: Path, layouts: dict[str, Path]) -> None:
     assert differ == {"source", "checked"}
     assert (by_record["schema"], by_record["release"], by_record["commit"]) == ("moet.image-explain.v1", R1, COMMIT)
     assert [each["patches"][0]["name"] for each in by_record["steps"]] == ["tiers.patch", "next.patch"]
-    assert by_record["kernels"][0]["path"].endswith("moet/k.so")
+    assert by_record["kernels"][0]["path"].endswith("moet_kernels/k/k.so")
 
 
 def test_explain_unreleased_and_unknown(tmp_path: Path, layouts: dict[str, Path]) -> None:
@@ -102,7 +119,7 @@ def test_explain_prints_nothing_that_a_terminal_obeys(tmp_path: Path) -> None:
 
 def test_against_the_tree_that_builds_the_same(tmp_path: Path, layouts: dict[str, Path]) -> None:
     """Tag and commit are which image it is, not what is in it."""
-    later = make_moet_layout(tmp_path / "later", DEV, kernels={"moet/k.so": b"kernel"})
+    later = make_moet_layout(tmp_path / "later", DEV, kernels={"moet_kernels/k/k.so": b"kernel"})
     tree = make_tree(tmp_path / "tree", layouts, manifest=_manifest(later))
     status, text, _ = moet("image", "explain", R1, "--against-tree", "--tree", str(tree))
     assert status == 0 and "the tree would build the same" in text

@@ -51,7 +51,8 @@ def _changed(name: str, changed: Changed) -> list[list[str]]:
 
 def _short(name: str, value: dict[str, Any]) -> str:
     if name == "steps":
-        return f"{value['switch'] or 'no switch'}, default {value['default']}, numerics {value['numerics']}"
+        kernels = f", kernels {'+'.join(value['kernels'])}" if value["kernels"] else ""
+        return f"{value['switch'] or 'no switch'}, default {value['default']}, numerics {value['numerics']}{kernels}"
     if name == "switches":
         return f"default {value['default']}, on {value['on']}"
     if name == "pins":

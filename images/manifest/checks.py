@@ -24,6 +24,7 @@ def problems(manifest: model.Manifest) -> list[str]:
         *_steps(manifest.steps),
         *_switches(manifest.switches),
         *_claims(manifest),
+        *_kernels(manifest),
         *_overlays(manifest),
         *_files(manifest.files),
     ]
@@ -95,6 +96,8 @@ def _step(step: model.Step) -> Iterator[str]:
     problem = names.switch_problem(step.switch) if step.switch is not None else None
     if problem:
         yield f"step {step.name}: {problem}"
+    if step.switch == model.SELFTEST:
+        yield f"step {step.name}: {step.switch} starts the self-test: give the switch another name"
     if step.switch is None and step.default != "1":
         yield f"step {step.name}: without a switch its default is 1, not {step.default!r}"
     for field in ("reason", "evidence", "drop_when"):
@@ -137,6 +140,23 @@ def _claims(manifest: model.Manifest) -> Iterator[str]:
     for patch in manifest.patches:
         if patch.name not in claimed:
             yield f"patch {patch.name} of the series is claimed by no step: add it to step {patch.step}"
+
+
+def _kernels(manifest: model.Manifest) -> Iterator[str]:
+    """Steps name families of kernels that the image has, and it has none that no step names."""
+    libraries = (file.path for file in manifest.files if file.kind == "kernel" and file.path.endswith(".so"))
+    families = {posixpath.basename(path).removesuffix(".so"): path for path in libraries}
+    named = {family for step in manifest.steps for family in step.kernels}
+    for step in manifest.steps:
+        for family in step.kernels:
+            expected = model.library_path(manifest.site, family)
+            if families.get(family) != expected:
+                yield (
+                    f"step {step.name} names the kernels {family}, but {expected} is not among the files: "
+                    "give the layer that has it"
+                )
+    for family in sorted(families.keys() - named):
+        yield f"kernels {family} are named by no step: add them to one, or leave {families[family]} out"
 
 
 def _overlays(manifest: model.Manifest) -> Iterator[str]:

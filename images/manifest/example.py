@@ -44,6 +44,11 @@ def patch(name: str, of: str, *files: str) -> dict[str, Any]:
     }
 
 
+def library(family: str) -> list[Any]:
+    """The row of a family's library in the listing of a layer of kernels."""
+    return [f"{SITE[1:]}/moet_kernels/{family}/{family}.so", "f", 420, 15, "8" * 64, "moet"]
+
+
 def inputs() -> Inputs:
     """A line with two steps; the second has one patch that adds a file, the first one that changes two."""
     record = f"{SITE[1:]}/vllm-0.33.0.dist-info/RECORD"
@@ -112,7 +117,10 @@ def inputs() -> Inputs:
 def run(
     given: Inputs, folder: Path, with_overlay: bool = True, status: Path | None = None
 ) -> tuple[int, list[Path]]:
-    """Runs the builder on inputs written to `folder`; returns its status and what it should write."""
+    """Runs the builder on inputs written to `folder`; returns its status and what it should write.
+
+    `given` may have a "kernel layer" beside what inputs() has.
+    """
     for name, value in given.items():
         (folder / f"{name}.json").write_text(json.dumps(value))
     for path, text in given["code"].items():
@@ -131,6 +139,8 @@ def run(
             "overlay",
             f"{folder}/overlay layer.json",
         ]
-    arguments += ["--layer", "runtime", f"{folder}/runtime layer.json"]
+    for kind in ("kernel", "runtime"):
+        if f"{kind} layer" in given:
+            arguments += ["--layer", kind, f"{folder}/{kind} layer.json"]
     arguments += ["--manifest", str(outputs[0]), "--labels", str(outputs[1]), "--env", str(outputs[2])]
     return cli.main(arguments), outputs

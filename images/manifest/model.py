@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar
 PATH = "/usr/share/moet/manifest.json"
 ANCHOR = "MOET_MANIFEST_SHA256"
 SWITCH_PREFIX = "VLLM_MOET_"
+# Where it is 1, the entry point tests the kernels before it serves; no switch.
+SELFTEST = "VLLM_MOET_SELFTEST"
 
 Schema = Literal["moet.manifest.v1"]
 Numerics = Literal["identical", "rounding", "format", "none"]
@@ -150,6 +152,17 @@ class Manifest:
 def record_path(site: str, project: str, version: str) -> str:
     """The path of an installed project's RECORD (PEP 376), with the name as wheels escape it."""
     return f"{site}/{project.replace('-', '_')}-{version}.dist-info/RECORD"
+
+
+def library_path(site: str, family: str) -> str:
+    """The path of the library of a family of kernels."""
+    return f"{site}/moet_kernels/{family}/{family}.so"
+
+
+def library_sha256(manifest: Manifest, family: str) -> str | None:
+    """The hash in hex of the library of a family of kernels; None where the image has none."""
+    path = library_path(manifest.site, family)
+    return next((file.sha256 for file in manifest.files if file.path == path), None)
 
 
 def loads(data: bytes) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from images.manifest import cli, example
-from images.manifest.example import SITE, patch, run, step
+from images.manifest.example import SITE, library, patch, run, step
 
 
 @pytest.fixture
@@ -43,6 +43,26 @@ def set_label(key: str, value: str) -> Any:
 
 def set_file(index: int, column: int, value: object) -> Any:
     return lambda given: given["overlay layer"][index].__setitem__(column, value)
+
+
+def set_kernels(named: list[str], rows: list[Any]) -> Any:
+    """Step next names kernels, and the image has a layer of them."""
+
+    def spoil(given: Any) -> None:
+        given["line"]["steps"][0]["kernels"] = named
+        given["kernel layer"] = rows
+
+    return spoil
+
+
+def misplaced(family: str) -> list[Any]:
+    return [f"{SITE[1:]}/moet_kernels/{family}.so", *library(family)[1:]]
+
+
+LACKS = (
+    "step next names the kernels {0}, but {1}/moet_kernels/{0}/{0}.so is not among the files: "
+    "give the layer that has it"
+)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +249,17 @@ def set_file(index: int, column: int, value: object) -> Any:
         (
             set_line(created="yesterday"),
             ["created 'yesterday': expected a time in UTC such as 2026-01-31T12:00:00Z"],
+        ),
+        (set_kernels(["moe", "gemv"], [library("gemv")]), [LACKS.format("moe", SITE)]),
+        (set_kernels(["gemv"], []), [LACKS.format("gemv", SITE)]),
+        (set_kernels(["gemv"], [misplaced("gemv")]), [LACKS.format("gemv", SITE)]),
+        (
+            set_kernels(["gemv"], [library("gemv"), library("moe")]),
+            [f"kernels moe are named by no step: add them to one, or leave {SITE}/moet_kernels/moe/moe.so out"],
+        ),
+        (
+            lambda given: given["line"]["steps"].append(step(3, "selftest", [])),
+            ["step selftest: VLLM_MOET_SELFTEST starts the self-test: give the switch another name"],
         ),
         (
             set_line(created="2026-02-30T12:00:00Z"),

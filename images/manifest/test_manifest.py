@@ -97,6 +97,17 @@ def test_contents(given: Inputs, tmp_path: Path) -> None:
     assert manifest["overlays"] == [{key: given["overlay"][key] for key in ("project", "version", "source")}]
 
 
+def test_kernels_of_a_step(given: Inputs, tmp_path: Path) -> None:
+    given["line"]["steps"][0]["kernels"] = ["gemv"]
+    face = [f"{SITE[1:]}/moet_kernels/gemv/op.py", "f", 420, 16, "9" * 64, "moet"]
+    given["kernel layer"] = [example.library("gemv"), face]
+    manifest, _, _ = build(given, tmp_path)
+    jsonschema.validate(manifest, json.loads(SCHEMA.read_text()), jsonschema.Draft202012Validator)
+    assert [step["kernels"] for step in manifest["steps"]] == [[], ["gemv"]]
+    found = [file["path"].removeprefix(SITE) for file in manifest["files"] if file["kind"] == "kernel"]
+    assert found == ["/moet_kernels/gemv/gemv.so", "/moet_kernels/gemv/op.py"]
+
+
 def test_image_reads_what_was_built(given: Inputs, tmp_path: Path) -> None:
     _, outputs = run(given, tmp_path)
     data = outputs[0].read_bytes()

@@ -69,6 +69,9 @@ def _step(old: model.Manifest, one: model.Step, new: model.Manifest, other: mode
     after = {patch.name: patch.sha256 for patch in new.patches}
     kept = [name for name in other.patches if name in one.patches]
     what += [f"patch {name}" for name in kept if before.get(name) != after.get(name)]
+    families = [family for family in other.kernels if family in one.kernels]
+    libraries = {family: [model.library_sha256(image, family) for image in (old, new)] for family in families}
+    what += [f"kernels {family}" for family, (first, second) in libraries.items() if first != second]
     on = [{switch.name: switch.on for switch in manifest.switches} for manifest in (old, new)]
     if one.switch == other.switch and one.switch and on[0].get(one.switch) != on[1].get(one.switch):
         what.append(f"{one.switch} {on[0].get(one.switch)} -> {on[1].get(one.switch)}")

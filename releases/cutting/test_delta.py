@@ -61,6 +61,15 @@ def test_another_patch_changes_its_step() -> None:
     assert [(change.step, change.what) for change in found.changed] == [(TWO, ("patch two.patch",))]
 
 
+def test_another_library_changes_its_step() -> None:
+    def image(sha256: str) -> model.Manifest:
+        files = (model.File(model.library_path("/site", "moe"), sha256, 1, "kernel"),)
+        return replace(manifest(replace(ONE, kernels=("moe",)), TWO), files=files)
+
+    assert delta.between(image("0"), image("0")).changed == ()
+    assert [change.what for change in delta.between(image("0"), image("1")).changed] == [("kernels moe",)]
+
+
 def test_another_value_of_a_switch_changes_its_step() -> None:
     after = manifest(ONE)
     after = replace(after, switches=(replace(after.switches[0], on="64"),))

@@ -50,7 +50,9 @@ def of_line(reader: line_data.Reader, line: str, overlay: str) -> list[Artifact]
     """Returns what is built for a line. `overlay` is the label of its patch overlay. Raises UserError."""
     package = f"images/{line}"
     layers = [("rootfs", "//third_party/debian:rootfs", "third_party/debian/rootfs.tar.gz")]
-    names = [*groups(reader, line), "links", "runtime", "overlay_layer", "manifest.layer", "manifest.base.layer"]
+    kernels = ["moet_kernels"] if names_kernels(reader, line) else []
+    names = [*groups(reader, line), "links", "runtime", *kernels, "overlay_layer"]
+    names += ["manifest.layer", "manifest.base.layer"]
     layers += [(name, f"//{package}:{name}", f"{package}/{name}.tar.gz") for name in names]
     found = [Artifact(name, LAYERS, target, path) for name, target, path in layers]
     folder = overlay.removeprefix("//").replace(":", "/")
@@ -74,6 +76,16 @@ def kernel_families(reader: line_data.Reader) -> list[str]:
         if isinstance(node, ast.Assign) and [ast.unparse(one) for one in node.targets] == ["FAMILIES"]:
             return [str(name) for name in ast.literal_eval(node.value)]
     raise UserError(f"{where}: expected FAMILIES = [...]")
+
+
+def names_kernels(reader: line_data.Reader, line: str) -> bool:
+    """Returns whether a step of a line names kernels: its image then has a layer of them. Raises UserError."""
+    return any(
+        word.arg == "kernels" and ast.unparse(word.value) != "[]"
+        for node in ast.walk(line_data.parse(reader, line_data.path(line)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "step"
+        for word in node.keywords
+    )
 
 
 def groups(reader: line_data.Reader, line: str) -> Iterator[str]:

@@ -40,6 +40,17 @@ def test_kernels_are_those_of_the_tree() -> None:
     assert found == sorted(path.parent.name for path in (ROOT / "kernels").glob("*/gate.json"))
 
 
+@pytest.mark.parametrize(
+    ("steps", "layer"),
+    [("step(number = 1)", False), ("step(kernels = [])", False), ('step(), step(kernels = ["moe_front"])', True)],
+)
+def test_layer_of_kernels_is_there_once_a_step_names_some(steps: str, layer: bool) -> None:
+    text = f'L = line(groups = [layer_group("kernels", ["wheel"])], steps = [{steps}])'
+    files = {"images/small/line.bzl": text, "kernels/families.bzl": 'FAMILIES = ["moe_front"]'}
+    found = artifacts.of_line(lambda path: files[path].encode() if path in files else None, "small", "//patches/x:o")
+    assert ("//images/small:moet_kernels" in [one.target for one in found]) is layer
+
+
 def test_what_is_called_identical_is(evidence: Evidence) -> None:
     assert [row.name for row in evidence.rows if not row.same] == []
     assert all(len(row.first) == 71 and row.first.startswith("sha256:") for row in evidence.rows)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from images.manifest.model import Manifest, Pin, Step
+from images.manifest.model import Manifest, Pin, Step, library_sha256
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def compare(current: Manifest, target: Manifest) -> Instead:
 
 def _content(manifest: Manifest, step: Step) -> tuple[object, ...]:
     hashes = {patch.name: patch.sha256 for patch in manifest.patches}
-    return step.name, step.switch, step.default, step.kernels, tuple(hashes.get(name) for name in step.patches)
+    kernels = tuple((family, library_sha256(manifest, family)) for family in step.kernels)
+    return step.name, step.switch, step.default, kernels, tuple(hashes.get(name) for name in step.patches)
 
 
 def _pins(manifest: Manifest) -> set[Pin]:

@@ -11,7 +11,7 @@ from images.manifest import builder, inputs, model
 SITE = "/usr/local/lib/python3.11/dist-packages"
 RECORD = f"{SITE}/vllm-0.33.0.dist-info/RECORD"
 OVERLAID = f"{SITE}/vllm/tokenizers/deepseek_v41.py"
-KERNEL = f"{SITE}/moet_kernels/gemv.so"
+KERNEL = f"{SITE}/moet_kernels/gemv/gemv.so"
 RUNTIME = "/usr/lib/moet/serving/runtime/attest.py"
 LAUNCHER = "/usr/local/bin/vllm"
 SWITCHES = ("VLLM_MOET_REASONING_TIERS", "VLLM_MOET_MOE_BLOCK_M")
@@ -97,7 +97,7 @@ def _manifest(image: FakeImage) -> model.Manifest:
         base=model.Base("vllm", "0.33.0", "4ba787ec9"),
         steps=(
             _step(1, "reasoning-effort-tiers", SWITCHES[0], "1", "1", "none", ("tiers.patch",)),
-            _step(2, "moe-row-alignment", SWITCHES[1], "0", "64", "identical", ()),
+            _step(2, "moe-row-alignment", SWITCHES[1], "0", "64", "identical", (), ("gemv",)),
         ),
         labels={},
         commit="c" * 40,
@@ -130,6 +130,7 @@ def _step(
     on: str,
     numerics: model.Numerics,
     patches: tuple[str, ...],
+    kernels: tuple[str, ...] = (),
 ) -> inputs.LineStep:
     return inputs.LineStep(
         number=number,
@@ -142,5 +143,5 @@ def _step(
         evidence="//some:test",
         drop_when="upstream has it",
         patches=patches,
-        kernels=(),
+        kernels=kernels,
     )

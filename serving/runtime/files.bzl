@@ -12,6 +12,7 @@ RUNTIME_FILES = {
     "//serving/runtime:mismatch.py": "usr/lib/moet/serving/runtime/mismatch.py",
     "//serving/runtime:record.py": "usr/lib/moet/serving/runtime/record.py",
     "//serving/runtime:report.py": "usr/lib/moet/serving/runtime/report.py",
+    "//serving/runtime:selftest.py": "usr/lib/moet/serving/runtime/selftest.py",
     "//serving/runtime:switches.py": "usr/lib/moet/serving/runtime/switches.py",
 }
 

@@ -11,6 +11,9 @@ from serving.runtime.mismatch import Mismatch, inside
 
 _TIMEOUT_S = 60
 
+# Has moet_kernels load its libraries from elsewhere.
+KERNELS_FOLDER = "MOET_KERNELS"
+
 # Runs in the server's own interpreter and environment, so that PYTHONPATH, user site, .pth files and
 # import hooks count as they will for the server.
 _PROBE = """
@@ -40,13 +43,18 @@ class Origins:
 def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment that the server gets: the given one, with a working folder that shadows nothing.
 
-    vLLM starts `python -m vllm...` by itself, which would else look into the working folder first.
+    vLLM starts `python -m vllm...` by itself, which would else look into the working folder first. And it warns of
+    variables with its prefix that it does not know, such as the self-test's.
     """
-    return {**environment, "PYTHONSAFEPATH": "1"}
+    kept = {name: value for name, value in environment.items() if name != model.SELFTEST}
+    return {**kept, "PYTHONSAFEPATH": "1"}
 
 
 def check(root: str, manifest: model.Manifest, python: str, environment: Mapping[str, str]) -> Origins:
-    """Asks `python` for the place of the base and of each package that has an attested file."""
+    """Asks `python` for the place of the base and of each package that has an attested file.
+
+    Of a variable that has kernels loaded from elsewhere, too.
+    """
     names = _packages(manifest)
     command = [python, "-c", _PROBE, *names]
     try:
@@ -69,7 +77,9 @@ def check(root: str, manifest: model.Manifest, python: str, environment: Mapping
     except (OSError, ValueError, IndexError) as error:
         return _failed(python, str(error))
     site = os.path.realpath(inside(root, manifest.site))
-    found = (_origin(name, answer["places"][name], site) for name in names)
+    found = [_origin(name, answer["places"][name], site) for name in names]
+    if environment.get(KERNELS_FOLDER) and any(file.kind == "kernel" for file in manifest.files):
+        found.append(Mismatch("import", KERNELS_FOLDER, "it not to be set", environment[KERNELS_FOLDER]))
     return Origins(tuple(item for item in found if item is not None), answer["pycache_prefix"])
 
 

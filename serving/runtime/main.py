@@ -10,13 +10,14 @@
 
 A model in the working folder that is named like a verb is given as ./NAME. A shell, unattested:
 --entrypoint bash. The server and COMMAND run with PYTHONSAFEPATH=1: the working folder is not searched for
-modules.
+modules. With VLLM_MOET_SELFTEST=1 the kernels are tested on this machine's GPUs before either starts.
 
 Exit status, but for what `serve` and `exec` become:
   0    attested, or printed
   2    wrong usage, or a switch that is set to a value which it does not take
   3    the image differs from its manifest
   4    nothing to attest against: the manifest or MOET_MANIFEST_SHA256 is missing or malformed
+  5    a kernel of a live step is wrong on this machine, or could not be tested
   126  the command cannot be run
   127  the command was not found
 """
@@ -28,13 +29,14 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from serving.runtime import attest, imports, record, report, switches
+from serving.runtime import attest, imports, record, report, selftest, switches
 from serving.runtime.mismatch import inside
 
 OK = 0
 USAGE = 2
 MISMATCH = 3
 CANNOT_ATTEST = 4
+SELFTEST = 5
 CANNOT_RUN = 126
 NOT_FOUND = 127
 
@@ -107,6 +109,8 @@ def _become(program: str, command: list[str], environment: Mapping[str, str], ro
         return _status(result)
     sys.stdout.flush()
     sys.stderr.flush()
+    if switches.selftest(environment) and not selftest.run(result.steps, python, environment):
+        return SELFTEST
     # Python ignores these two, and what is ignored stays so in the next program.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

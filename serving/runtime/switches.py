@@ -1,4 +1,4 @@
-"""Which steps are live, from the manifest's switches and the environment."""
+"""Which steps are live, from the manifest's switches and the environment, and whether a self-test is asked for."""
 
 import difflib
 from collections.abc import Mapping
@@ -34,13 +34,22 @@ def states(manifest: model.Manifest, environment: Mapping[str, str]) -> tuple[St
 
 
 def errors(manifest: model.Manifest, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """One line for each switch that is set to a value that it does not take."""
-    return tuple(
+    """One line for each switch that is set to a value that it does not take; the self-test's variable likewise."""
+    lines = [
         f"{switch.name}={environment[switch.name]!r}: expected 0 (upstream's path) or {switch.on} "
         f"(step {switch.step})"
         for switch in manifest.switches
         if environment.get(switch.name, "0") not in ("0", switch.on)
-    )
+    ]
+    asked = environment.get(model.SELFTEST, "0")
+    if asked not in ("0", "1"):
+        lines.append(f"{model.SELFTEST}={asked!r}: expected 0, or 1 to test the kernels before serving")
+    return tuple(lines)
+
+
+def selftest(environment: Mapping[str, str]) -> bool:
+    """Whether the kernels are to be tested before the server starts."""
+    return environment.get(model.SELFTEST) == "1"
 
 
 def warnings(manifest: model.Manifest, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -49,7 +58,7 @@ def warnings(manifest: model.Manifest, environment: Mapping[str, str]) -> tuple[
     return tuple(
         f"{name} is no switch of this image and does nothing: {_hint(name, known)}"
         for name in sorted(environment)
-        if name.upper().startswith(model.SWITCH_PREFIX) and name not in known
+        if name.upper().startswith(model.SWITCH_PREFIX) and name not in (*known, model.SELFTEST)
     )
 
 

@@ -66,7 +66,7 @@ def test_missing_file(image: FakeImage) -> None:
 
 def test_missing_folder(image: FakeImage) -> None:
     image.path(KERNEL).unlink()
-    image.path(KERNEL).parent.rename(image.root / "elsewhere")
+    image.path(KERNEL).parents[1].rename(image.root / "elsewhere")
     found = subjects(image)
     assert ("file", KERNEL) in found
     assert ("import", "import moet_kernels") in found
@@ -225,6 +225,11 @@ def test_module_shadowed_by_pythonpath(image: FakeImage, tmp_path: Path) -> None
     (tmp_path / "moet_kernels.py").write_text("")
     item = only(image, PYTHONPATH=f"{tmp_path}:{image.environment['PYTHONPATH']}")
     assert item.found == str(tmp_path / "moet_kernels.py")
+
+
+def test_kernels_from_elsewhere(image: FakeImage, tmp_path: Path) -> None:
+    assert str(only(image, MOET_KERNELS=str(tmp_path))) == f"MOET_KERNELS: expected it not to be set, found {tmp_path}"
+    assert run(image, MOET_KERNELS="").ok
 
 
 def test_import_hook_of_an_editable_installation(image: FakeImage, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from images.manifest import model
 from serving.runtime import fake_image, main
-from serving.runtime.fake_image import KERNEL, SWITCHES, FakeImage
+from serving.runtime.fake_image import KERNEL, SITE, SWITCHES, FakeImage
 
 HERE = Path(__file__).resolve().parent
 SOURCE = Path(main.__file__).parents[2]
@@ -117,6 +117,36 @@ def test_switch_set_to_what_it_does_not_take(image: FakeImage, switch: str, valu
     assert done.returncode == 2
     assert json.loads(done.stdout)["ok"] is False
     assert [step["live"] for step in json.loads(done.stdout)["steps"]].count(None) == 1
+
+
+def test_self_test_runs_after_attestation_and_before_the_server(image: FakeImage) -> None:
+    result = {"error": None, "ok": True, "results": [{"family": "gemv", "ok": True}]}
+    image.write(f"{SITE}/moet_kernels/selftest.py", f"print({json.dumps(result)!r})".encode())
+    done = start(image, "exec", "env", **{SWITCHES[1]: "64", model.SELFTEST: "1"})
+    assert done.returncode == 0, done.stderr
+    assert f"{SWITCHES[1]}=64" in done.stdout.splitlines()
+    assert not any(line.startswith(model.SELFTEST) for line in done.stdout.splitlines())
+    assert "warning" not in done.stderr
+    result["results"] = [{"family": "gemv", "ok": False}]
+    image.write(f"{SITE}/moet_kernels/selftest.py", f"print({json.dumps(result)!r})".encode())
+    done = start(image, "model", **{SWITCHES[1]: "64", model.SELFTEST: "1"})
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "attested" in done.stderr.splitlines()[0]
+    assert done.stderr.endswith(f"gemv; to serve with upstream's paths instead: -e {SWITCHES[1]}=0\n")
+    assert start(image, "model", **{SWITCHES[1]: "0", model.SELFTEST: "1"}).returncode == 0
+    assert start(image, "model", **{SWITCHES[1]: "64", model.SELFTEST: "0"}).returncode == 0
+
+
+def test_mismatch_is_not_tested(image: FakeImage) -> None:
+    image.path(KERNEL).write_text("other")
+    done = start(image, "model", VLLM_MOET_SELFTEST="1")
+    assert done.returncode == 3 and "selftest" not in done.stderr
+
+
+def test_self_test_asked_for_in_other_words(image: FakeImage) -> None:
+    done = start(image, "model", VLLM_MOET_SELFTEST="yes")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("moet: VLLM_MOET_SELFTEST='yes': expected 0, or 1 to test the kernels before serving\n")
 
 
 def test_missing_anchor_starts_nothing(image: FakeImage) -> None:

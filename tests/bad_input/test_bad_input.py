@@ -106,6 +106,12 @@ def test_patch_without_a_step(tree: elsewhere.Elsewhere, edit: Callable[[str, st
     assert re.search(r"image manifest: .*native-next-n\.patch", failure(tree, "//images/dsv41:manifest"))
 
 
+def test_step_with_kernels_that_are_no_family(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str], None]) -> None:
+    edit(LINE, r"number = 3,", 'number = 3, kernels = ["no_such_gemm"],')
+    said = failure(tree, "//images/dsv41:manifest")
+    assert "step moe-row-alignment names the kernels no_such_gemm; expected one of kernels/families.bzl: " in said
+
+
 def test_tag_that_oci_forbids(tree: elsewhere.Elsewhere, edit: Callable[[str, str, str], None]) -> None:
     edit(LINE, r'    name = "dsv41",', '    name = "DS v41",')
     assert re.search(r"image manifest: .*DS v41:vllm0\.33\.0-r\d+", failure(tree, "//images/dsv41:manifest"))

@@ -9,6 +9,14 @@ from tests.engine.containers import Container, DockerRunner, Outcome
 from tests.engine.programs import MANIFEST, PYTHON, SITE
 
 _REFUSED = 3
+_UNTESTED = 5
+_SELFTEST = {"VLLM_MOET_SELFTEST": "1"}
+_OPERATORS = """
+import importlib, sys, torch
+for family in sys.argv[1:]:
+    importlib.import_module(f"moet_kernels.{family}.op")
+    print(getattr(torch.ops.moet, family).default)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +25,15 @@ def manifest(docker: DockerRunner) -> dict[str, Any]:
     assert outcome.status == 0, outcome.tail()
     document: dict[str, Any] = outcome.json()
     return document
+
+
+@pytest.fixture(scope="module")
+def families(manifest: dict[str, Any]) -> list[str]:
+    """The families of kernels that the image's steps name."""
+    named = sorted({family for step in manifest["steps"] for family in step["kernels"]})
+    if not named:
+        pytest.skip("no step of this image has kernels")
+    return named
 
 
 def _attest(docker: DockerRunner, **changes: Any) -> Outcome:
@@ -60,6 +77,49 @@ def test_refuses_on_one_changed_byte_of_an_overlaid_file(
     assert path in [mismatch["subject"] for mismatch in outcome.json()["mismatches"]]
     served = docker.run(Container(["serve", "--help"], mounts=mounts))
     assert served.status == _REFUSED and f"MISMATCH {path}" in served.errors.replace("file ", "")
+
+
+def test_refuses_on_one_changed_byte_of_a_kernel(docker: DockerRunner, families: list[str], tmp_path: Path) -> None:
+    path = f"{SITE}/moet_kernels/{families[0]}/{families[0]}.so"
+    mounts = {path: _altered(docker, path, tmp_path / "altered.so")}
+    outcome = _attest(docker, mounts=mounts)
+    assert outcome.status == _REFUSED, outcome.tail()
+    assert [mismatch["subject"] for mismatch in outcome.json()["mismatches"]] == [path]
+
+
+def test_counts_the_kernels(docker: DockerRunner, families: list[str], manifest: dict[str, Any]) -> None:
+    kernels = [entry["path"] for entry in manifest["files"] if entry["kind"] == "kernel"]
+    libraries = [f"{SITE}/moet_kernels/{family}/{family}.so" for family in families]
+    assert [path for path in kernels if path.endswith(".so")] == libraries
+    assert _attest(docker).json()["files"]["kernel"] == len(kernels)
+    assert f"({len(kernels)} kernel, " in docker.run(Container(["attest"])).output
+
+
+def test_refuses_kernels_from_elsewhere(docker: DockerRunner, families: list[str]) -> None:
+    outcome = _attest(docker, environment={"MOET_KERNELS": "/tmp"})
+    assert outcome.status == _REFUSED, outcome.tail()
+    assert [mismatch["subject"] for mismatch in outcome.json()["mismatches"]] == ["MOET_KERNELS"]
+
+
+def test_kernels_load_into_the_images_torch(docker: DockerRunner, families: list[str]) -> None:
+    outcome = docker.run(Container(["exec", "python3.11", "-c", _OPERATORS, *families]))
+    assert outcome.status == 0, outcome.tail()
+    assert outcome.output.split() == [f"moet.{family}.default" for family in families]
+
+
+@pytest.mark.usefixtures("families")
+def test_self_test_without_a_gpu_refuses(docker: DockerRunner) -> None:
+    outcome = docker.run(Container(["serve", "--help"], environment=_SELFTEST))
+    assert (outcome.status, outcome.output) == (_UNTESTED, ""), outcome.tail()
+    said = outcome.errors.splitlines()[-1]
+    assert said.startswith("moet: refused: the kernels could not be tested: torch sees no GPU: expected one; ")
+
+
+def test_self_test_without_kernels_tests_nothing(base: DockerRunner) -> None:
+    outcome = base.run(Container(["exec", "env"], environment=_SELFTEST))
+    assert outcome.status == 0, outcome.tail()
+    assert "moet: selftest: no step of this image has kernels: nothing to test" in outcome.errors
+    assert "VLLM_MOET_SELFTEST" not in outcome.output + outcome.errors
 
 
 def test_refuses_an_altered_manifest(docker: DockerRunner, tmp_path: Path) -> None:

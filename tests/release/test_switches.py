@@ -58,3 +58,15 @@ def test_what_no_switch_changes(full: Manifest) -> None:
         "vllm 1.0 is vllm 0.9 there",
         f"1 pins ({full.pins[0].name})",
     )
+
+
+def test_step_whose_kernels_are_others(tmp_path: Path) -> None:
+    steps = (step(1, "tiers", kernels=("gemv",)),)
+    path = "moet_kernels/gemv/gemv.so"
+    images = [
+        layout.read(make_moet_layout(tmp_path / name, tag, steps=steps, kernels={path: code}))
+        for name, tag, code in (("old", R0, b"old"), ("new", R1, b"new"))
+    ]
+    old, new = (model.decode(Manifest, model.loads(manifest_of(image))) for image in images)
+    assert rollback_switches.compare(new, old).beyond == (f"step 1 tiers is another in {R0}",)
+    assert rollback_switches.compare(new, new).beyond == ()

@@ -1,0 +1,168 @@
+"""Every family has cases; they pass an operator that is right, and none that is a little wrong."""
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.common import scale_layouts
+from kernels.moe_front import op as moe_front_op
+from kernels.moe_front import reference as moe_front_reference
+from kernels.mxfp8_gemv import op as mxfp8_gemv_op
+from kernels.paged_mqa_logits import op as paged_mqa_logits_op
+from kernels.paged_mqa_logits import reference as paged_mqa_logits_reference
+from kernels.selftest import main, outcome
+from kernels.selftest.card import Card
+from kernels.skinny_gemm import op as skinny_gemm_op
+
+CARD = Card("cpu", "no card", "0.0")
+FAMILIES = Path(__file__).parents[1] / "families.bzl"
+
+Operator = Callable[..., torch.Tensor]
+
+
+def right_skinny_gemm(
+    x: torch.Tensor, weight: torch.Tensor, *, out_dtype: torch.dtype = torch.bfloat16, dependent: bool = False
+) -> torch.Tensor:
+    return (x.double() @ weight.double().T).to(out_dtype)
+
+
+def doubles(codes: torch.Tensor, scales: torch.Tensor, swizzled: bool) -> torch.Tensor:
+    """The numbers of an MXFP8 matrix of any leading dimensions, as torch reads them."""
+    columns = codes.shape[-1] // 32
+    rows = codes.numel() // codes.shape[-1]
+    plain = scale_layouts.unswizzle(scales.numpy(), rows, columns) if swizzled else scales.numpy()
+    powers = torch.exp2(torch.from_numpy(np.ascontiguousarray(plain)).double() - 127).repeat_interleave(32, dim=-1)
+    return codes.float().double() * powers.view(codes.shape)
+
+
+def right_mxfp8_gemv(
+    x: torch.Tensor,
+    x_scale: torch.Tensor,
+    weight: torch.Tensor,
+    weight_scale: torch.Tensor,
+    *,
+    swizzled: bool,
+    packed: bool = False,
+    dependent: bool = False,
+) -> torch.Tensor:
+    if packed:
+        words = np.ascontiguousarray(x_scale.numpy())
+        x_scale = torch.from_numpy(words.view(np.uint8).reshape(-1, 4 * words.shape[-1]))
+    a = doubles(x.contiguous(), x_scale, swizzled and not packed)
+    return torch.einsum("m...k,...nk->m...n", a, doubles(weight, weight_scale, swizzled)).bfloat16()
+
+
+def right_moe_front(
+    logits: torch.Tensor, bias: torch.Tensor, x: torch.Tensor, *, alignment: int, group: int, dependent: bool
+) -> moe_front_op.MoeFront:
+    """The oracle's own outputs, since they are exact; in rows of padding, something else."""
+    out = moe_front_op.empty(x, logits.shape[1], alignment, group)
+    ids, weights = moe_front_reference.route(logits.numpy(), bias.numpy())
+    places = moe_front_reference.place(ids, logits.shape[1], alignment)
+    codes, scales = moe_front_reference.quantize(x.float().numpy(), group)
+    for tensor, values in zip(out[2:], (*places, weights, ids), strict=True):
+        tensor.copy_(torch.from_numpy(values))
+    out.a.view(torch.uint8).fill_(0x55)
+    for slots, code, scale in zip(places.inv_perm, codes, moe_front_reference.words(scales), strict=True):
+        out.a.view(torch.uint8)[slots] = torch.from_numpy(code)
+        out.a_scale[slots] = torch.from_numpy(scale)
+    return out
+
+
+def right_paged_mqa_logits(
+    q: torch.Tensor,
+    q_scale: torch.Tensor | None,
+    kv_cache: torch.Tensor,
+    weights: torch.Tensor,
+    context_lens: torch.Tensor,
+    block_tables: torch.Tensor,
+    schedule_metadata: torch.Tensor,
+    max_model_len: int,
+) -> torch.Tensor:
+    """Key by key from the pages; NaN in columns that no context has."""
+    requests, rows = context_lens.shape
+    page, width = kv_cache.shape[1], kv_cache.shape[3] - 4
+    result = torch.full((requests * rows, max_model_len), float("nan"))
+    for i in range(requests):
+        pages = kv_cache[block_tables[i][block_tables[i] >= 0].long()].view(-1, page * (width + 4))
+        values, scales = pages[:, : page * width].reshape(-1, width), pages[:, page * width :].reshape(-1, 4)
+        if q_scale is None:
+            query, keys = q[i].double(), values.view(torch.float8_e4m3fn).double()
+            factor = scales.view(torch.float32)[:, 0]
+        else:
+            query, keys = mxfp4(q[i], q_scale[i].view(torch.uint8).view(rows, -1, 4)), mxfp4(values, scales)
+            factor = torch.ones(len(keys))
+        scores = torch.einsum("rhd,kd->rhk", query, keys).relu()
+        logits = torch.einsum("rh,rhk->rk", weights.view(requests, rows, -1)[i].double(), scores) * factor.double()
+        for j in range(rows):
+            seen = int(context_lens[i, j])
+            result[i * rows + j, :seen] = logits[j, :seen].float()
+    return result
+
+
+def mxfp4(pairs: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Pairs of E2M1 [..., 64] with UE8M0 scales [..., 4], as torch reads them: [..., 128]."""
+    nibbles = torch.stack([pairs & 15, pairs >> 4], dim=-1).flatten(-2)
+    numbers = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)[(nibbles & 7).long()]
+    signed = torch.where(nibbles >= 8, -numbers, numbers)
+    return signed * torch.exp2(scales.double() - 127).repeat_interleave(32, dim=-1)
+
+
+@pytest.fixture
+def operators(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Puts operators in place of the families' own that are right but for a factor."""
+
+    def replace(factor: float) -> None:
+        def times(right: Operator) -> Operator:
+            return lambda *arguments, **named: right(*arguments, **named) * factor
+
+        def moe_front(*arguments: Any, **named: Any) -> moe_front_op.MoeFront:
+            out = right_moe_front(*arguments, **named)
+            return out._replace(topk_weights=out.topk_weights * factor)
+
+        def schedule(lengths: torch.Tensor, page: int, slots: int) -> torch.Tensor:
+            return torch.from_numpy(paged_mqa_logits_reference.schedule(lengths.numpy(), slots))
+
+        monkeypatch.setattr(skinny_gemm_op, "skinny_gemm", times(right_skinny_gemm))
+        monkeypatch.setattr(mxfp8_gemv_op, "mxfp8_gemv", times(right_mxfp8_gemv))
+        monkeypatch.setattr(mxfp8_gemv_op, "mxfp8_grouped_gemv", times(right_mxfp8_gemv))
+        monkeypatch.setattr(moe_front_op, "moe_front", moe_front)
+        monkeypatch.setattr(paged_mqa_logits_op, "paged_mqa_logits", times(right_paged_mqa_logits))
+        monkeypatch.setattr(paged_mqa_logits_op, "paged_mqa_logits_metadata", schedule)
+
+    return replace
+
+
+def test_every_family_has_cases() -> None:
+    tree = ast.parse(FAMILIES.read_text())
+    tables = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    assert sorted(ast.literal_eval(tables["FAMILIES"])) == main.families()
+
+
+@pytest.mark.parametrize("family", main.families())
+def test_right_operator_passes(family: str, operators: Callable[[float], None]) -> None:
+    operators(1.0)
+    found = outcome.of(family, CARD)
+    assert found.problem is None
+    assert 0 <= found.share <= 1 and (found.share > 0) == (found.bounded > 0)
+    assert found.bounded + found.exact >= 10 and found.exact >= 3
+
+
+@pytest.mark.parametrize("family", main.families())
+def test_operator_that_is_one_percent_off_fails(family: str, operators: Callable[[float], None]) -> None:
+    operators(1.01)
+    found = outcome.of(family, CARD)
+    assert found.problem is not None
+    assert ("times its bound" in found.problem) == (found.share > 1) == (found.bounded > 0)
+
+
+@pytest.mark.parametrize("family", main.families())
+def test_operator_of_another_device_is_an_outcome(family: str) -> None:
+    """The families' own operators, given tensors that are on no GPU."""
+    found = outcome.of(family, CARD)
+    assert found.problem is not None and found.problem.endswith("is not on a CUDA device; expected one")
