@@ -6,8 +6,9 @@ four sm_120 cards: its sm_120 paths are taken up to the launch of a kernel. No n
 
 import importlib
 import json
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -87,6 +88,41 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
         return [importlib.import_module(name) for name in names][-1]
 
     return load
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Makes the card one of another compute capability: `device(9, 0)`."""
+    from vllm.platforms import current_platform
+    from vllm.platforms.interface import DeviceCapability
+
+    def become(major: int, minor: int) -> None:
+        def answer(device_id: int = 0) -> DeviceCapability:
+            del device_id
+            return DeviceCapability(major, minor)
+
+        monkeypatch.setattr(type(current_platform), "get_device_capability", answer)
+
+    return become
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The lines that name a switch, as a server logs them; what vLLM has written once it may write once more."""
+    from vllm import logger
+
+    lines: list[str] = []
+    keeper = logging.Handler()
+    monkeypatch.setattr(keeper, "emit", lambda record: lines.append(record.getMessage()))
+    keeper.addFilter(lambda record: "VLLM_MOET_" in record.getMessage())
+    logger._print_info_once.cache_clear()
+    vllm = logging.getLogger("vllm")
+    level = vllm.level
+    vllm.setLevel(logging.INFO)
+    vllm.addHandler(keeper)
+    yield lines
+    vllm.removeHandler(keeper)
+    vllm.setLevel(level)
 
 
 @pytest.fixture(scope="session")
