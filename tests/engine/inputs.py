@@ -1,5 +1,6 @@
 """What the tests of an image are given: paths in environment variables, which //tests/engine's targets set."""
 
+import importlib
 import importlib.metadata
 import os
 import shutil
@@ -50,6 +51,15 @@ def copy_wheels(names: list[str], target: Path) -> Path:
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target / file)
     return target
+
+
+def copy_package(name: str, target: Path) -> None:
+    """Copy the modules of a package of this tree, as they stand on this interpreter's path, to `target`."""
+    folder = target.joinpath(*name.split("."))
+    folder.mkdir(parents=True)
+    for place in importlib.import_module(name).__path__:
+        for source in Path(place).glob("*.py"):
+            shutil.copyfile(source, folder / source.name)
 
 
 def unpack_sdist(archive: Path, target: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,6 +16,8 @@ MANIFEST = "/usr/share/moet/manifest.json"
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 # humming starts two builds beside every import of vLLM; here they would only take the processor from the tests.
 _QUIET = {"HUMMING_DISABLE_PARALLEL_BUILD": "1", "PYTHONUNBUFFERED": "1"}
+# What the tests of the steps hold against vLLM: the KV disk tier's housekeeping.
+_PACKAGES = ["serving.kvcache", "tools.cli"]
 _PYTEST = ["pytest", "pytest-asyncio", "pytest-timeout", "tblib", "iniconfig", "pluggy", "pygments", "packaging"]
 
 
@@ -35,6 +37,8 @@ class Programs:
         inputs.copy_wheels(_PYTEST, folder / "pytest")
         for name in ("probes", "plugins"):
             shutil.copytree(Path(__file__).parent / name, folder / name)
+        for name in _PACKAGES:
+            inputs.copy_package(name, folder / "plugins")
         (folder / "steps").mkdir()
         for test in inputs.paths("MOET_STEP_TESTS"):
             shutil.copy(test, folder / "steps")
@@ -61,6 +65,10 @@ class Programs:
     def serve_help(self) -> Container:
         """The server's help, through the entry point."""
         return Container(["serve", "--help"], mounts=self.driver, environment=_QUIET, hardened=True)
+
+    def serve_parser(self, questions: Sequence[str]) -> Container:
+        """The server's parser, asked `questions`: the arguments of probes/serve_parser.py."""
+        return replace(self.probe("serve_parser", *questions, driver=True), environment=_QUIET)
 
     def step_tests(self, report: str) -> Container:
         """The tests of the steps and the regression tests."""
