@@ -15,7 +15,8 @@ def image_tests(image, base, step_tests, sdist, name = ""):
     Targets:
       layout_test: OCI's schemas, every digest, size and diff_id, the number of layers.
       engine_test: in a dockerd of its own: attestation, run-time compilers, package records, certificates, the
-        steps' tests with and without their patches, vLLM's own tests, hardened runs, labels.
+        steps' tests with and without their patches, vLLM's own tests, hardened runs, labels, and the arguments
+        that the line's profile passes, by vLLM's own parser.
       podman_test: podman loads the image and runs it.
 
     Args:
@@ -49,6 +50,7 @@ def image_tests(image, base, step_tests, sdist, name = ""):
             "//tests/engine:test_jit.py",
             "//tests/engine:test_packages.py",
             "//tests/engine:test_run.py",
+            "//tests/engine:test_serving.py",
             "//tests/engine:test_vllm.py",
         ],
         data = [

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.engine import upstream
+from tests.engine import serving, upstream
 from tests.engine.containers import Container, Outcome, Runner
 from tests.engine.programs import Programs
 
@@ -25,6 +25,7 @@ JOBS = (
     Job("vllm", lambda programs: programs.vllm_tests("vllm-report", upstream.TESTS, upstream.DESELECTED)),
     Job("steps", lambda programs: programs.step_tests("steps-report")),
     Job("steps-on-base", lambda programs: programs.step_tests("base-report"), on_base=True),
+    Job("serve-parser", lambda programs: programs.serve_parser(serving.questions(serving.line()))),
     Job("serve-help", lambda programs: programs.serve_help()),
     Job("jit-torch", lambda programs: programs.probe("jit_torch")),
     Job("jit-flashinfer", lambda programs: programs.probe("jit_flashinfer", driver=True)),

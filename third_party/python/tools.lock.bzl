@@ -98,6 +98,13 @@ WHEELS = {
         "size": 69583,
         "requires": [],
     },
+    "importlib-resources": {
+        "version": "7.1.0",
+        "file": "importlib_resources-7.1.0-py3-none-any.whl",
+        "sha256": "1bd7b48b4088eddb2cd16382150bb515af0bd2c70128194392725f82ad2c96a1",
+        "size": 37232,
+        "requires": [],
+    },
     "iniconfig": {
         "version": "2.3.1",
         "file": "iniconfig-2.3.1-py3-none-any.whl",
@@ -138,6 +145,20 @@ WHEELS = {
         "size": 18437,
         "requires": [
             "referencing",
+        ],
+    },
+    "kubernetes-validate": {
+        "version": "1.37.0",
+        "file": "kubernetes_validate-1.37.0-py3-none-any.whl",
+        "sha256": "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9",
+        "size": 22560767,
+        "requires": [
+            "importlib-resources",
+            "jsonschema",
+            "packaging",
+            "pyyaml",
+            "referencing",
+            "typing-extensions",
         ],
     },
     "librt": {
@@ -306,6 +327,13 @@ WHEELS = {
             "pytest",
         ],
     },
+    "pyyaml": {
+        "version": "6.0.4",
+        "file": "pyyaml-6.0.4-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl",
+        "sha256": "622aa875fa6533f25fedcffe23079357d65a690d462200afed5d8e9d0e01ebee",
+        "size": 828016,
+        "requires": [],
+    },
     "referencing": {
         "version": "0.37.0",
         "file": "referencing-0.37.0-py3-none-any.whl",
@@ -392,6 +420,13 @@ WHEELS = {
         "requires": [
             "referencing",
         ],
+    },
+    "types-pyyaml": {
+        "version": "6.0.12.20261122",
+        "file": "types_pyyaml-6.0.12.20261122-py3-none-any.whl",
+        "sha256": "689fbbe883b60471166dede9dba6ac0dbdbcf0ea98062d7ec195430f5bbdb009",
+        "size": 21356,
+        "requires": [],
     },
     "types-requests": {
         "version": "2.33.0.20261030",

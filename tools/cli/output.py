@@ -55,6 +55,11 @@ class Output:
         if not self.as_json:
             self._out.print(Text(text, style=style))
 
+    def text(self, text: str) -> None:
+        """Prints a file or a command to be copied: every character as it is, lines as long as they are."""
+        if not self.as_json:
+            self._out.file.write(text)
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
         """Prints a table; a column whose name begins with ">" is aligned to the right."""
         if self.as_json:

@@ -12,6 +12,13 @@ def test_table_keeps_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert "y" * 90 in out
 
 
+def test_text_is_byte_for_byte_and_withheld_from_json(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "[bold]a\tb[/bold] " + "x" * 500 + "\n\n"
+    Output().text(text)
+    Output(as_json=True).text(text)
+    assert capsys.readouterr().out == text
+
+
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     out = Output(as_json=True)
     out.line("for people")

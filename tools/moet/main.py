@@ -24,6 +24,8 @@ GROUPS = {
     ),
     "patch": ("the patch series of a line", ["new", "refresh", "lint", "show", "doctor"]),
     "release": ("releases, driven by CHANGELOG.md", ["cut", "check", "publish", "receipt", "bisect"]),
+    "serve": ("how a line is served, and with what", ["print", "knobs", "render"]),
+    "kvcache": ("the KV cache that the server keeps on disk", ["ttl", "stat"]),
 }
 
 # Exit statuses of every verb, beside those that it has of its own.

@@ -51,7 +51,8 @@ def carrying(tmp_path: Path) -> Path:
 
 
 def test_help_of_every_group(empty: Path) -> None:
-    for group, verb in (("image", "explain"), ("patch", "doctor"), ("release", "bisect")):
+    groups = [("image", "explain"), ("patch", "doctor"), ("release", "bisect"), ("serve", "knobs"), ("kvcache", "ttl")]
+    for group, verb in groups:
         said = run(ARCHIVE, empty, group, "--help").stdout
         assert verb in said
         assert "cannot run here" not in said
@@ -109,6 +110,13 @@ def test_release_that_it_does_not_know(carrying: Path, empty: Path) -> None:
 def test_what_needs_the_tree_says_so(carrying: Path, empty: Path) -> None:
     done = run(carrying, empty, "release", "cut", "toy", status=1)
     assert done.stderr.startswith("moet release cut: cutting a release needs Moet's source tree")
+
+
+def test_profiles_are_in_it_and_every_form_can_be_rendered(carrying: Path, empty: Path) -> None:
+    assert "MODEL_DIR" in run(carrying, empty, "serve", "knobs", "dsv41").stdout
+    given = ["--set", "MODEL_DIR=/models/x", "--set", "IMAGE=dsv41:vllm0.33.0-r2-dev"]
+    for form, word in (("docker", "docker run"), ("kubernetes", "StatefulSet"), ("compose", "services:")):
+        assert word in run(carrying, empty, "serve", "render", "dsv41", "--form", form, *given).stdout
 
 
 def test_bill_of_materials_of_a_release_that_it_carries(carrying: Path, empty: Path) -> None:
