@@ -1,11 +1,13 @@
-"""The façade for kernels: one macro makes a family's library, its gate and the commands on it."""
+"""The façade for kernels: kernel_library makes a library and its gate, kernel_family all that a family consists of."""
 
 load("@rules_python//python:py_binary.bzl", "py_binary")
+load("@rules_python//python:py_library.bzl", "py_library")
 load("//kernels/private:library.bzl", _library = "kernel_library")
 load("//tools/python:pytest.bzl", "pytest_test")
+load(":families.bzl", "NARROW")
 
 def kernel_library(name, srcs, hdrs = [], gate = "gate.json", python = ["op.py", "reference.py"], **kwargs):
-    """Makes everything that one family of kernels consists of.
+    """Makes a library of kernels, its gate and the commands on it.
 
     Targets:
       <name>: the library <name>.so, an extension for torch: one file, no Python in it, loaded with
@@ -65,4 +67,80 @@ def kernel_library(name, srcs, hdrs = [], gate = "gate.json", python = ["op.py",
         data = [":%s.report" % name],
         main = "//kernels/gate:accept.py",
         deps = ["//kernels/gate"],
+    )
+
+def kernel_family(name, hdrs = []):
+    """Makes a family of kernels from the files of its folder, whose names are the same in each (kernels/README.md).
+
+    Targets, beside those of kernel_library:
+      op, reference: the Python face and the oracle.
+      reference_test, op_test: need no GPU.
+      gpu_test: does, and is manual.
+      narrow/<name>: of families that NARROW lists: the library with sm_120's shared memory on every architecture, which
+        shows what a GPU with more can run of it. For tests.
+
+    Args:
+      name: the folder's.
+      hdrs: headers of the folder beside launch.h.
+    """
+    srcs = ["op.cpp", "op.cu"]
+    hdrs = ["launch.h", "//kernels/common:headers", "//kernels/extension:headers"] + hdrs
+    kernel_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+    )
+    if name in NARROW:
+        _library(
+            name = "narrow/" + name,
+            testonly = True,
+            srcs = srcs,
+            hdrs = hdrs,
+            defines = ["MOET_NARROW"],
+            tags = ["manual"],
+        )
+    py_library(
+        name = "op",
+        srcs = ["op.py"],
+        data = [":" + name],
+        deps = ["//kernels/extension"],
+    )
+    py_library(
+        name = "reference",
+        srcs = ["reference.py"],
+        deps = ["//kernels/common"],
+    )
+    pytest_test(
+        name = "reference_test",
+        size = "small",
+        srcs = ["test_reference.py"],
+        deps = [
+            ":reference",
+            "@pypi_tools_ml_dtypes//:lib",
+        ],
+    )
+    pytest_test(
+        name = "op_test",
+        size = "small",
+        srcs = ["test_op.py"],
+        tags = ["local"],
+        deps = [
+            ":op",
+            "//third_party/cuda:torch_without_gpu",
+        ],
+    )
+    pytest_test(
+        name = "gpu_test",
+        size = "large",
+        srcs = [
+            "test_gpu.py",
+            "//kernels:conftest.py",
+        ],
+        tags = ["gpu", "local", "manual"],
+        deps = [
+            ":op",
+            ":reference",
+            "//kernels/testing",
+            "//third_party/cuda:torch_with_gpu",
+        ],
     )

@@ -18,7 +18,7 @@
 #include "kernels/common/dependent.cuh"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/launch_fact.h"
-#include "kernels/common/mma_prepared.cuh"
+#include "kernels/common/mma_policy.cuh"
 #include "kernels/common/scale_layout.cuh"
 #include "kernels/common/shared.cuh"
 #include "kernels/common/vector.cuh"
@@ -41,7 +41,7 @@ constexpr bool swizzled_in(int form) { return form % 2; }
 constexpr Depth depth_of(int form, bool sm_120) {
     return sm_120 ? split_of(form).sm_120[tiles_of(form) - 1] : split_of(form).sm_90[tiles_of(form) - 1];
 }
-// `block_scaled`: the instruction is there (mma_prepared.cuh).
+// `block_scaled`: the instruction is there (mma_policy.cuh).
 constexpr int table_bytes(int form, bool block_scaled) {
     return split_of(form).chunks * tiles_of(form) * scale_table_bytes(block_scaled);
 }

@@ -15,7 +15,7 @@ struct Depth {
 
 // Ranges of `chunks` chunks, one a warp, cover K. A range is summed in order; the sums of two neighbours are added, and the
 // pairs in order. Then, for up to 8 rows of x and for more: the depths by architecture, and whether x is kept prepared
-// (mma_prepared.cuh), which takes twice the registers where the block-scaled mma is lacking.
+// (mma_policy.cuh), which takes twice the registers where the block-scaled mma is lacking.
 struct Split {
     int K, ranges, chunks;
     Depth sm_90[2], sm_120[2];
