@@ -1,9 +1,10 @@
-"""Which lane of a warp holds what of a block-scaled mma.sync m16n8k32: the contract of mma_policy.cuh, in numpy.
+"""Which lane of a warp holds what of a block-scaled mma.sync: m16n8k32 of E4M3 and m16n8k64 of E2M1, in numpy.
 
-After the PTX ISA, "Matrix fragments for mma.m16n8k32" and "Block scaling for mma.sync". A [16, 32] is four registers of
-four bytes a lane, B [32, 8] two, D [16, 8] four floats. A scale word has the UE8M0 bytes of four steps of 32 k. A row
-of A takes it from lane 4 (row % 8) + 2 ta + row / 8, a column of B from lane 4 column + tb, where ta (0 or 1) and tb (0
-to 3) are the instruction's thread-id selectors.
+After the PTX ISA, "Matrix fragments for mma.m16n8k32", "... m16n8k64" and "Block scaling for mma.sync". A [16, k] is
+four registers of 32 bits a lane, B [k, 8] two, D [16, 8] four floats. A register has four E4M3, or eight E2M1, the
+first in the lowest bits. A scale word has the UE8M0 bytes of four steps of 32 k. A row of A takes it from lane
+4 (row % 8) + 2 ta + row / 8, a column of B from lane 4 column + tb, where ta (0 or 1) and tb (0 to 3) are the
+instruction's thread-id selectors. With E2M1 two bytes of the word count, for the two halves of the 64 k.
 """
 
 import numpy as np
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from . import formats
 
-LANES, ROWS, COLUMNS, DEPTH = 32, 16, 8, 32
+LANES, ROWS, COLUMNS = 32, 16, 8
+E4M3, E2M1 = 8, 4
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
@@ -23,16 +25,18 @@ def _both(first: NDArray[np.intp], second: NDArray[np.intp]) -> Places:
     return np.broadcast_to(first, shape), np.broadcast_to(second, shape)
 
 
-def a_places() -> Places:
-    """Row and k of every byte of A: two arrays [lane, register, byte]."""
-    lane, register, byte = np.ogrid[:LANES, :4, :4]
-    return _both(lane // 4 + register % 2 * 8, lane % 4 * 4 + register // 2 * 16 + byte)
+def a_places(bits: int = E4M3) -> Places:
+    """Row and k of every value of A, of `bits` bits each: two arrays [lane, register, value]."""
+    each = 32 // bits
+    lane, register, value = np.ogrid[:LANES, :4, :each]
+    return _both(lane // 4 + register % 2 * 8, (lane % 4 + register // 2 * 4) * each + value)
 
 
-def b_places() -> Places:
-    """K and column of every byte of B: two arrays [lane, register, byte]."""
-    lane, register, byte = np.ogrid[:LANES, :2, :4]
-    return _both(lane % 4 * 4 + register * 16 + byte, lane // 4)
+def b_places(bits: int = E4M3) -> Places:
+    """K and column of every value of B, of `bits` bits each: two arrays [lane, register, value]."""
+    each = 32 // bits
+    lane, register, value = np.ogrid[:LANES, :2, :each]
+    return _both((lane % 4 + register * 4) * each + value, lane // 4)
 
 
 def d_places() -> Places:
@@ -52,20 +56,27 @@ def b_scale_lanes(tb: int = 0) -> NDArray[np.intp]:
     return np.arange(COLUMNS) * 4 + tb
 
 
-def mma_mx(a: Bytes, b: Bytes, a_words: Bytes, b_words: Bytes, step: int, tb: int = 0) -> Floats:
+def mma_mx(a: Bytes, b: Bytes, a_words: Bytes, b_words: Bytes, step: int, tb: int = 0, bits: int = E4M3) -> Floats:
     """Returns the product of scaled A and scaled B, as the lanes hold it: float64 [lane, register].
 
     Args:
-        a: E4M3 codes [lane, 4, 4].
-        b: E4M3 codes [lane, 2, 4].
+        a: codes, one a byte: [lane, 4, 32 / bits].
+        b: codes: [lane, 2, 32 / bits].
         a_words: UE8M0 bytes [lane, 4].
         b_words: as a_words.
-        step: which byte of the words.
+        step: which byte of the words; of E2M1 the first of two.
         tb: the selector of B's lanes.
+        bits: of a value: E4M3 or E2M1.
     """
-    left, right = np.empty((ROWS, DEPTH)), np.empty((DEPTH, COLUMNS))
-    left[a_places()] = formats.decode_e4m3(a)
-    right[b_places()] = formats.decode_e4m3(b)
-    left *= formats.decode_ue8m0(a_words[a_scale_lanes(), step])[:, None]
-    right *= formats.decode_ue8m0(b_words[b_scale_lanes(tb), step])[None, :]
+    depth = 32 * 8 // bits
+    left, right = np.empty((ROWS, depth)), np.empty((depth, COLUMNS))
+    left[a_places(bits)] = _values(a, bits)
+    right[b_places(bits)] = _values(b, bits)
+    used = slice(step, step + depth // 32)
+    left *= np.repeat(formats.decode_ue8m0(a_words[a_scale_lanes(), used]), 32, axis=1)
+    right *= np.repeat(formats.decode_ue8m0(b_words[b_scale_lanes(tb), used]), 32, axis=1).T
     return np.asarray((left @ right)[d_places()])
+
+
+def _values(codes: Bytes, bits: int) -> Floats:
+    return formats.decode_e4m3(codes) if bits == E4M3 else formats.E2M1_VALUES[codes]
