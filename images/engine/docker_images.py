@@ -1,7 +1,7 @@
 """The images of Docker, or of whatever speaks its API: which there are, what is in them, pulls and tags."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
@@ -38,7 +38,7 @@ class DockerImages:
             self._client = docker.DockerClient(base_url=self.host, timeout=1800)
             self._api: Any = self._client.api
             version = self._client.version()
-            self._info = self._client.info()
+            self._info: dict[str, Any] = self._client.info()
         except (docker.errors.DockerException, *BROKEN) as error:
             raise EngineError(f"no engine answers at {self.host} ({reason(error)})") from error
         driver = self._info.get("DriverStatus") or []
@@ -50,6 +50,16 @@ class DockerImages:
     def close(self) -> None:
         """Give the connection back."""
         self._client.close()
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What the engine said of itself when it was reached: the API's GET /info."""
+        return self._info
+
+    def containers(self) -> list[dict[str, Any]]:
+        """All containers, running or not, as the API's GET /containers/json lists them."""
+        with self._asking("list its containers"):
+            return list(self._api.containers(all=True))
 
     def images(self) -> list[EngineImage]:
         """All images, with a tag or without."""

@@ -68,6 +68,19 @@ def test_lists_and_finds(engine: DockerEngine, image: Image) -> None:
         assert engine.find(name) is None
 
 
+def test_says_what_it_is_and_which_containers_there_are(
+    engine: DockerEngine, dockerd: Dockerd, image: Image
+) -> None:
+    assert "runc" in engine.info["Runtimes"] and Path(engine.info["DockerRootDir"]).is_dir()
+    assert engine.containers() == []
+    made = dockerd.client.containers.create(image.config.digest, ["-"], name="one")
+    try:
+        (found,) = engine.containers()
+        assert (found["Names"], found["State"]) == (["/one"], "created")
+    finally:
+        made.remove()
+
+
 def test_reads_files_without_running_anything(engine: DockerEngine, dockerd: Dockerd, image: Image) -> None:
     for path, data in _FILES.items():
         assert engine.read_file(image.config.digest, "/" + path) == data

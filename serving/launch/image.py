@@ -26,6 +26,12 @@ def choose(settings: Settings, known: Known) -> tuple[str, str]:
     raise UserError(f"{line} has no release: set {asked.knob.name} to an image, for example {line}:vllm0.33.0-r1")
 
 
+def is_released(image: str, known: Known) -> bool:
+    """Whether an image's name is that of a known release."""
+    tag = _tag(image)
+    return tag is not None and tag in {entry.tag for entry in known.changelog.entries}
+
+
 def check_switches(settings: Settings, image: str, known: Known) -> None:
     """Refuses a switch that is not at its default where `image` is a known release without it.
 

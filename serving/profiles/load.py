@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from serving.profiles import fragments, values
-from serving.profiles.model import SCHEMA, Container, Kind, Knob, Mount, Profile, Role, Serve
+from serving.profiles.model import SCHEMA, Container, Kind, Knob, Mount, Needs, Profile, Role, Serve
 from tools.cli.errors import UserError
 
 _KNOB_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -62,10 +62,17 @@ def parse(text: str, file: str) -> Profile:
     server = whole.table("serve")
     serve = Serve(flags=server.take("flags", _list(_text)), environment=server.take("environment", _each(_text)))
     server.end()
+    asked = whole.table("needs")
+    needs = Needs(
+        model_type=asked.take("model_type", _text),
+        compute_capabilities=asked.take("compute_capabilities", _list(_text)),
+        driver=asked.take("driver", _integer),
+    )
+    asked.end()
     table = whole.table("knobs")
     knobs = {name: _knob(name, table.table(name)) for name in list(table.data)}
     whole.end()
-    profile = Profile(SCHEMA, line, title, container, serve, knobs)
+    profile = Profile(SCHEMA, line, title, container, serve, needs, knobs)
     _check(profile, file)
     return profile
 

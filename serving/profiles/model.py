@@ -113,6 +113,21 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What the images of the line need of model and host.
+
+    Attributes:
+        model_type: of the checkpoint's config.json.
+        compute_capabilities: the only ones that the image's machine code runs on, such as "12.0".
+        driver: NVIDIA driver's major version, the lowest.
+    """
+
+    model_type: str
+    compute_capabilities: tuple[str, ...]
+    driver: int
+
+
+@dataclass(frozen=True)
 class Serve:
     """What every server gets: arguments of `vllm serve`, and variables of the container."""
 
@@ -129,6 +144,7 @@ class Profile:
     title: str
     container: Container
     serve: Serve
+    needs: Needs
     knobs: Mapping[str, Knob]
 
     def by_role(self, role: Role) -> Knob:

@@ -1,6 +1,7 @@
 import pytest
 
 from serving.profiles import load
+from serving.profiles.model import Needs
 from tools.cli.errors import UserError
 
 # A profile of the least that is needed.
@@ -16,6 +17,10 @@ ulimits = { memlock = -1 }
 [serve]
 flags = ["--x"]
 environment = { A = "1" }
+[needs]
+model_type = "toy"
+compute_capabilities = ["12.0"]
+driver = 580
 [knobs]
 MODEL = { kind = "folder", meaning = "m", role = "model" }
 IMAGE = { kind = "image", meaning = "m", role = "image" }
@@ -34,6 +39,7 @@ def test_least_profile_is_read() -> None:
     profile = load.parse(LEAST, "toy.toml")
     assert profile.container.ulimits == {"memlock": -1}
     assert profile.serve.flags == ("--x",) and profile.serve.environment == {"A": "1"}
+    assert profile.needs == Needs("toy", ("12.0",), 580)
     assert list(profile.knobs)[:2] == ["MODEL", "IMAGE"]
     assert profile.by_role("port").default == 80
 
@@ -48,6 +54,7 @@ def test_least_profile_is_read() -> None:
         ("port = 8000", "prot = 1\nport = 8000", "container.prot: unknown key; did you mean port? there are model, po"),
         ('flags = ["--x"]', 'flags = ["--x", 1]', "serve.flags[1]: expected a string, found 1"),
         ('environment = { A = "1" }', "environment = { A = 1 }", "serve.environment.A: expected a string, found 1"),
+        ("driver = 580", 'driver = "580"', "needs.driver: expected an integer, found '580'"),
         ("MODEL = {", "model = {", "knobs.model: expected capital letters, digits and _ as a knob's name"),
         ('kind = "folder"', 'kind = "dir"', "knobs.MODEL.kind: expected one of address, boolean"),
         ('kind = "folder", meaning', 'kind = "folder", meening = "m", meaning', "knobs.MODEL.meening: unknown key;"),

@@ -24,7 +24,7 @@ GROUPS = {
     ),
     "patch": ("the patch series of a line", ["new", "refresh", "lint", "show", "doctor"]),
     "release": ("releases, driven by CHANGELOG.md", ["cut", "check", "publish", "receipt", "bisect"]),
-    "serve": ("how a line is served, and with what", ["print", "knobs", "render"]),
+    "serve": ("how a line is served, and with what", ["print", "knobs", "render", "preflight"]),
     "kvcache": ("the KV cache that the server keeps on disk", ["ttl", "stat"]),
 }
 
