@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -80,11 +80,18 @@ def private_dockerd(data_root: Path | None = None) -> Iterator[Dockerd]:
             client = _wait("dockerd", lambda: docker.DockerClient(base_url=host, timeout=1800), running, log)
             try:
                 yield Dockerd(host, client, data, runtime)
-                for container in client.containers.list(all=True):
-                    container.remove(force=True)
             finally:
+                _clear(client)
                 client.close()
         scratch.unmount_below(data)
+
+
+def _clear(client: docker.DockerClient) -> None:
+    """Removes containers and networks, as far as the engine still answers: a network's bridge outlives the engine."""
+    with suppress(DockerException, requests.RequestException):
+        for container in client.containers.list(all=True):
+            container.remove(force=True)
+        client.networks.prune()
 
 
 @contextmanager

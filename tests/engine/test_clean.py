@@ -42,6 +42,15 @@ def test_dockerd_is_gone_after_a_failure() -> None:
     assert len(paths) == 2 and _leftovers(paths) == {}
 
 
+def test_networks_go_with_their_dockerd() -> None:
+    with suppress(_InterruptedError), private_dockerd() as engine:
+        network = engine.client.networks.create("left-behind")
+        bridge = Path("/sys/class/net", f"br-{str(network.id)[:12]}")
+        assert bridge.exists()
+        raise _InterruptedError
+    assert not bridge.exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_dockerd_stops_with_its_test(number: signal.Signals, tmp_path: Path) -> None:
     """Bazel ends a test that takes too long with the one signal, then the other."""
