@@ -266,6 +266,13 @@ WHEELS = {
         "size": 27082,
         "requires": [],
     },
+    "prometheus-client": {
+        "version": "0.26.0",
+        "file": "prometheus_client-0.26.0-py3-none-any.whl",
+        "sha256": "fa93d06737aa02bacd05794768508bb97d2fbee28cb3bca04eaae92f0ca953d6",
+        "size": 64494,
+        "requires": [],
+    },
     "py-serializable": {
         "version": "2.2.0",
         "file": "py_serializable-2.2.0-py3-none-any.whl",
