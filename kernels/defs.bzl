@@ -69,7 +69,7 @@ def kernel_library(name, srcs, hdrs = [], gate = "gate.json", python = ["op.py",
         deps = ["//kernels/gate"],
     )
 
-def kernel_family(name, hdrs = []):
+def kernel_family(name, hdrs = [], python = []):
     """Makes a family of kernels from the files of its folder, whose names are the same in each (kernels/README.md).
 
     Targets, beside those of kernel_library:
@@ -82,6 +82,7 @@ def kernel_family(name, hdrs = []):
     Args:
       name: the folder's.
       hdrs: headers of the folder beside launch.h.
+      python: modules of the folder that an image installs beside op.py and reference.py; they are in `op`.
     """
     srcs = ["op.cpp", "op.cu"]
     hdrs = ["launch.h", "//kernels/common:headers", "//kernels/extension:headers"] + hdrs
@@ -89,6 +90,7 @@ def kernel_family(name, hdrs = []):
         name = name,
         srcs = srcs,
         hdrs = hdrs,
+        python = ["op.py", "reference.py"] + python,
     )
     if name in NARROW:
         _library(
@@ -101,7 +103,7 @@ def kernel_family(name, hdrs = []):
         )
     py_library(
         name = "op",
-        srcs = ["op.py"],
+        srcs = ["op.py"] + python,
         data = [":" + name],
         deps = ["//kernels/extension"],
     )

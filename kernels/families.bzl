@@ -1,8 +1,10 @@
 """The families of kernels, for what is done to each of them."""
 
 FAMILIES = [
+    "kv_record",
     "moe_front",
     "mxfp8_gemv",
+    "p2p_allreduce",
     "paged_mqa_logits",
     "skinny_gemm",
 ]
@@ -15,12 +17,20 @@ NARROW = [
 
 # For the table in README.md. Numerics: the class of a step that takes the family (docs/maintain.md).
 ABOUT = {
+    "kv_record": {
+        "computes": "rows to the MXFP8, FP4 and MXFP4 records of a paged cache: rotated, quantized and stored",
+        "numerics": "format",
+    },
     "moe_front": {
         "computes": "router logits to top-k, and quantized activations in the order of the experts",
         "numerics": "rounding",
     },
     "mxfp8_gemv": {
         "computes": "MXFP8 [M, K] x [N, K]^T, M 1 to 64, plain and by groups",
+        "numerics": "rounding",
+    },
+    "p2p_allreduce": {
+        "computes": "the sum of a tensor over 2 to 8 ranks of one host, through peer memory",
         "numerics": "rounding",
     },
     "paged_mqa_logits": {

@@ -49,12 +49,19 @@ def _said(*command: str) -> str:
         return f"unknown ({type(error).__name__})"
 
 
+def link(matrix: str) -> str:
+    """Returns how the first two GPUs are linked, from what `nvidia-smi topo -m` prints: NV18, PHB, ..., unknown."""
+    rows = [line.split() for line in matrix.splitlines() if line.startswith("GPU0")]
+    return rows[0][2] if rows and len(rows[0]) > 2 else "unknown"
+
+
 def machine() -> dict[str, str]:
     """What the receipt says of the hardware and the software below the kernels."""
     import torch
 
     properties = torch.cuda.get_device_properties(0)
-    return {
+    several = {"link": link(_said("nvidia-smi", "topo", "-m"))} if torch.cuda.device_count() > 1 else {}
+    return several | {
         "gpu": properties.name,
         "compute_capability": f"{properties.major}.{properties.minor}",
         "multiprocessors": str(properties.multi_processor_count),
@@ -137,8 +144,14 @@ def summary(receipt: dict[str, Any]) -> str:
         "",
         "Ran on this GPU alone. Figures are shares of this GPU's own floor; they say nothing of another one.",
     ]
+    if linked := where.get("link"):
+        kind, other = ("NVLink", "PCIe") if linked.startswith("NV") else ("PCIe", "NVLink")
+        lines[-1] = f"Ran on {where['gpus']} such GPUs of one host, linked by {kind} ({linked} in nvidia-smi topo -m). "
+        lines[-1] += "Figures are shares of such a GPU's own floor; "
+        lines[-1] += f"they say nothing of another, nor {kind}'s of {other}."
     if tested := receipt.get("self_test"):
-        lines += ["", f"Self-test ({len(tested['results'])} families): {'ok' if tested['ok'] else 'FAILED'}."]
+        count = len({result["family"] for result in tested["results"]})
+        lines += ["", f"Self-test ({count} families): {'ok' if tested['ok'] else 'FAILED'}."]
     for family, results in receipt["families"].items():
         lines += ["", f"## {family}", "", f"`{family}.so` sha256 `{results['library_sha256']}`", ""]
         for name in ("tests", NARROW_TESTS, *_TOOLS):

@@ -31,6 +31,28 @@ def test_there_is_one() -> None:
     assert RECEIPTS
 
 
+def test_what_links_several_gpus_is_said() -> None:
+    recorded = json.loads(RECEIPTS[0].read_text())
+    recorded["machine"] |= {"gpus": "2", "link": "NV18"}
+    said = receipt.summary(recorded)
+    assert "Ran on 2 such GPUs of one host, linked by NVLink (NV18 in nvidia-smi topo -m)." in said
+    assert "they say nothing of another, nor NVLink's of PCIe." in said
+    recorded["machine"]["link"] = "PHB"
+    assert "they say nothing of another, nor PCIe's of NVLink." in receipt.summary(recorded)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "link"),
+    [
+        ("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV18\t0-31\nGPU1\tNV18\t X \t0-31", "NV18"),
+        ("\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X ", "PHB"),
+        ("unknown (FileNotFoundError)", "unknown"),
+    ],
+)
+def test_link(matrix: str, link: str) -> None:
+    assert receipt.link(matrix) == link
+
+
 def test_a_failure_is_said() -> None:
     recorded = json.loads(RECEIPTS[0].read_text())
     family = next(iter(recorded["families"]))

@@ -2,25 +2,12 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/common/encode.cuh"
+
 namespace moet {
 
 constexpr int kVector = 8;  // bf16 in 16 bytes
-
-// The least power of two, 2^-33 or more, by which `magnitude` (a bf16 without its sign, of the largest value) becomes
-// 448 or less, as a UE8M0 byte; 255 when it is no finite number. 448 is 1.75 * 2^8: where a mantissa is above 1.75, the
-// power steps.
-__device__ __forceinline__ uint32_t scale_byte(uint32_t magnitude) {
-    constexpr int kLeast = 127 - 33;
-    const int byte = (int)(magnitude >> 7) - 8 + ((magnitude & 0x7f) > 0x60);
-    return magnitude >= 0x7f80 ? 255 : max(byte, kLeast);
-}
-
-// Two E4M3 bytes, the first number in the lower one: to nearest even, saturated; NaN stays NaN.
-__device__ __forceinline__ uint32_t to_e4m3(float low, float high) {
-    uint16_t pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-    return pair;
-}
+constexpr int kLeastScale = -33;  // exponent
 
 // Quantizes the eight numbers of thread `thread`; GROUP / 8 neighbouring threads have a group. Every thread of the warp
 // takes part. A group with a number that is not finite gets scale 255, which is NaN.
@@ -33,7 +20,7 @@ __device__ __forceinline__ void quantize(uint4 eight, int thread, uint8_t* codes
 #pragma unroll
     for (int distance = GROUP / kVector / 2; distance; distance >>= 1)
         largest = max(largest, __shfl_xor_sync(~0u, largest, distance));
-    const uint32_t scale = scale_byte(largest);
+    const uint32_t scale = scale_byte<kLeastScale>(largest);
     const float inverse = __uint_as_float(scale == 255 ? 0 : (254 - scale) << 23);
     uint32_t pairs[4];
 #pragma unroll

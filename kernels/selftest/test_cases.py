@@ -1,6 +1,8 @@
 """Every family has cases; they pass an operator that is right, and none that is a little wrong."""
 
 import ast
+import ctypes
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,13 @@ import pytest
 import torch
 
 from kernels.common import scale_layouts
+from kernels.kv_record import op as kv_record_op
+from kernels.kv_record import reference as kv_record_reference
 from kernels.moe_front import op as moe_front_op
 from kernels.moe_front import reference as moe_front_reference
 from kernels.mxfp8_gemv import op as mxfp8_gemv_op
+from kernels.p2p_allreduce import op as p2p_allreduce_op
+from kernels.p2p_allreduce import reference as p2p_allreduce_reference
 from kernels.paged_mqa_logits import op as paged_mqa_logits_op
 from kernels.paged_mqa_logits import reference as paged_mqa_logits_reference
 from kernels.selftest import main, outcome
@@ -74,6 +80,23 @@ def right_moe_front(
     return out
 
 
+def right_p2p_allreduce(
+    x: torch.Tensor, out: torch.Tensor, status: int, workspaces: list[int], rank: int, deadline_ns: int
+) -> None:
+    """The first round of a rank, in the memory behind the addresses."""
+    world, size, dtype = len(workspaces), x.nbytes, str(x.dtype).removeprefix("torch.")
+    own, *peers = (
+        np.ctypeslib.as_array((ctypes.c_uint8 * p2p_allreduce_reference.workspace_bytes(world)).from_address(address))
+        for address in workspaces
+    )
+    for peer in peers:
+        p2p_allreduce_reference.delivered(peer, 0, world, 1, x.view(torch.uint8).numpy().tobytes(), dtype)
+    places = [p2p_allreduce_reference.data_at(1, sender, world) for sender in range(1, world)]
+    arrived = [torch.from_numpy(own[at : at + size].copy()).view(x.dtype) for at in places]
+    parts = np.stack([part.float().numpy() for part in (x, *arrived)])
+    out.copy_(torch.from_numpy(p2p_allreduce_reference.allreduce(parts, dtype)))
+
+
 def right_paged_mqa_logits(
     q: torch.Tensor,
     q_scale: torch.Tensor | None,
@@ -105,6 +128,39 @@ def right_paged_mqa_logits(
     return result
 
 
+def right_kv_record(
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    cos_sin: torch.Tensor,
+    slots: torch.Tensor,
+    *others: torch.Tensor,
+    compress_ratio: int,
+    eps: float | None = None,
+    dependent: bool = False,
+    factor: float = 1.0,
+) -> None:
+    """The oracle's bytes of rows times a factor; `others` are the weight of keys, if they are keys, and the cache."""
+    cache, known = others[-1], cos_sin.shape[0]
+    memory = cache.numpy().reshape(cache.shape[0], -1)
+    at, page = positions.numpy(), cache.shape[1]
+    live = kv_record_reference.written(at, slots.numpy(), page * cache.shape[0], known, compress_ratio)
+    values = (rows.float() * factor).bfloat16().float().numpy()[live]
+    if eps is not None:
+        values = kv_record_reference.normalize(values, others[0].float().numpy() * factor, eps)
+    first = kv_record_reference.first_of_group(at[live], compress_ratio)
+    encoded = kv_record_reference.RECORDS[cache.shape[2]].encode(
+        kv_record_reference.rotate(values, cos_sin.numpy()[first])
+    )
+    kv_record_reference.store(memory, page, slots.numpy()[live], encoded)
+
+
+def right_kv_record_gather(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    """Row by row from the pages; zeros where there is no slot."""
+    record, page = kv_record_reference.RECORDS[cache.shape[2]], cache.shape[1]
+    memory = cache.numpy().reshape(cache.shape[0], -1)
+    return torch.from_numpy(kv_record_reference.gather(memory, page, slots.numpy(), record))
+
+
 def mxfp4(pairs: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Pairs of E2M1 [..., 64] with UE8M0 scales [..., 4], as torch reads them: [..., 128]."""
     nibbles = torch.stack([pairs & 15, pairs >> 4], dim=-1).flatten(-2)
@@ -125,13 +181,21 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
             out = right_moe_front(*arguments, **named)
             return out._replace(topk_weights=out.topk_weights * factor)
 
+        def p2p_allreduce(x: torch.Tensor, out: torch.Tensor, *arguments: Any) -> None:
+            right_p2p_allreduce(x, out, *arguments)
+            out.mul_(factor)
+
         def schedule(lengths: torch.Tensor, page: int, slots: int) -> torch.Tensor:
             return torch.from_numpy(paged_mqa_logits_reference.schedule(lengths.numpy(), slots))
 
+        monkeypatch.setattr(kv_record_op, "kv_record", functools.partial(right_kv_record, factor=factor))
+        monkeypatch.setattr(kv_record_op, "kv_record_key", functools.partial(right_kv_record, factor=factor))
+        monkeypatch.setattr(kv_record_op, "kv_record_gather", right_kv_record_gather)
         monkeypatch.setattr(skinny_gemm_op, "skinny_gemm", times(right_skinny_gemm))
         monkeypatch.setattr(mxfp8_gemv_op, "mxfp8_gemv", times(right_mxfp8_gemv))
         monkeypatch.setattr(mxfp8_gemv_op, "mxfp8_grouped_gemv", times(right_mxfp8_gemv))
         monkeypatch.setattr(moe_front_op, "moe_front", moe_front)
+        monkeypatch.setattr(p2p_allreduce_op, "p2p_allreduce", p2p_allreduce)
         monkeypatch.setattr(paged_mqa_logits_op, "paged_mqa_logits", times(right_paged_mqa_logits))
         monkeypatch.setattr(paged_mqa_logits_op, "paged_mqa_logits_metadata", schedule)
 

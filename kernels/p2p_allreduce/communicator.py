@@ -1,0 +1,166 @@
+"""Ranks of one host that sum tensors through each other's memory: setting up, proving that it works, taking down."""
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import op
+
+# Gives every rank what each of them passed, in order of rank; all call it equally often.
+Gather = Callable[[Any], list[Any]]
+
+# Long enough for a peer that compiles a kernel while the others wait for it.
+DEADLINE_SECONDS = 30.0
+
+_PROOF_ROUNDS = 4
+
+
+class PeerMemoryError(RuntimeError):
+    """Peer memory cannot be used by these ranks; the same on every rank, with each rank's reason."""
+
+
+class PeerLostError(RuntimeError):
+    """A round was given up; `failure` says why. What the kernels wrote since is NaN."""
+
+    def __init__(self, failure: op.Failure) -> None:
+        super().__init__(f"p2p_allreduce: {failure}; results since then are NaN: drop them and use another all-reduce")
+        self.failure = failure
+
+
+def _boot() -> str:
+    """Names this start of this host: processes with the same one share its memory."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else platform.node()
+
+
+def _problem_with(device: torch.device, cards: list[tuple[str, str]]) -> str | None:
+    """Why this rank cannot write to the memory of all `cards`, which are (host, UUID); None where it can."""
+    here = {str(torch.cuda.get_device_properties(i).uuid): i for i in range(torch.cuda.device_count())}
+    for rank, (host, uuid) in enumerate(cards):
+        if host != _boot():
+            return f"rank {rank} is on another host; expected all on one"
+        if uuid not in here:
+            return f"the card of rank {rank} is not visible; expected all of them in CUDA_VISIBLE_DEVICES"
+        index = here[uuid]
+        if index != device.index and not torch.cuda.can_device_access_peer(device.index, index):
+            return f"{device} cannot reach the memory of cuda:{index}; nvidia-smi topo -p2p w says what it can reach"
+    return None
+
+
+class PeerAllReduce:
+    """All-reduce of small tensors over peer memory among the ranks of one host, one a process.
+
+    Used by one stream at a time. Launches can be captured in a CUDA graph.
+    """
+
+    def __init__(self, rank: int, device: torch.device, gather: Gather, deadline_s: float = DEADLINE_SECONDS) -> None:
+        """Maps the workspaces of all ranks, and proves with a few sums that they work.
+
+        Args:
+            rank: this rank.
+            device: its card, with an index.
+            gather: among the ranks.
+            deadline_s: seconds to wait for a peer in a round.
+
+        Raises PeerMemoryError, on every rank, where one of them cannot.
+        """
+        self.rank, self.device = rank, device
+        self._gather = gather
+        self._deadline_ns = int(deadline_s * 1e9)
+        self._own = 0
+        self._workspaces: list[int] = []
+        self._status = torch.zeros(1, dtype=torch.int64, pin_memory=True)
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        cards = gather((_boot(), uuid))
+        self.world = len(cards)
+        self._agree(_problem_with(device, cards))
+        handle, problem = self._exported()
+        handles = gather(handle)
+        self._agree(problem)
+        self._agree(self._opened(handles))
+        self._agree(self._disproof())
+
+    def all_reduce(self, x: torch.Tensor, out: torch.Tensor | None = None, *, dependent: bool = False) -> torch.Tensor:
+        """Returns the sum of x over the ranks, in `out`, or in a new tensor; op.fits() says which x it takes.
+
+        Raises PeerLostError once a round has been given up, RuntimeError naming an argument that does not fit.
+        """
+        self.check()
+        if out is None:
+            out = torch.empty_like(x)
+        status = self._status.data_ptr()
+        op.p2p_allreduce(x, out, status, self._workspaces, self.rank, self._deadline_ns, dependent=dependent)
+        return out
+
+    def failure(self) -> op.Failure | None:
+        """Why a round was given up, as far as the card has said; final after the stream has been waited for."""
+        return op.Failure.of(int(self._status.item()))
+
+    def check(self) -> None:
+        """Raises PeerLostError where a round was given up: to be called when a graph's replay has ended, too."""
+        failure = self.failure()
+        if failure is not None:
+            raise PeerLostError(failure)
+
+    def close(self, peers_are_there: bool = True) -> None:
+        """Unmaps the peers' memory and frees this rank's; no launch may be in flight.
+
+        Args:
+            peers_are_there: every rank closes, so that none frees what another has mapped. If not, this rank's memory
+                is left to the end of the process.
+        """
+        for rank, address in enumerate(self._workspaces):
+            if rank != self.rank:
+                torch.ops.moet.p2p_close(self.device.index, address)
+        self._workspaces = []
+        if peers_are_there:
+            self._gather(None)
+        if peers_are_there and self._own:
+            torch.ops.moet.p2p_release(self.device.index, self._own)
+            self._own = 0
+
+    def _agree(self, problem: str | None) -> None:
+        """Raises PeerMemoryError where any rank has a problem."""
+        problems = [f"rank {rank}: {said}" for rank, said in enumerate(self._gather(problem)) if said is not None]
+        if problems:
+            self.close()
+            raise PeerMemoryError(f"p2p_allreduce: {'; '.join(problems)}")
+
+    def _exported(self) -> tuple[list[int], str | None]:
+        try:
+            self._own = torch.ops.moet.p2p_allocate(self.device.index, self.world)
+            return torch.ops.moet.p2p_export(self.device.index, self._own), None
+        except RuntimeError as error:
+            return [], str(error)
+
+    def _opened(self, handles: list[list[int]]) -> str | None:
+        try:
+            for rank, handle in enumerate(handles):
+                opened = self._own if rank == self.rank else torch.ops.moet.p2p_open(self.device.index, handle)
+                self._workspaces.append(opened)
+        except RuntimeError as error:
+            return str(error)
+        return None
+
+    def _disproof(self) -> str | None:
+        try:
+            return self._first_wrong_sum()
+        except RuntimeError as error:
+            return str(error)
+
+    def _first_wrong_sum(self) -> str | None:
+        """Sums integers, which have no rounding; says what came out wrong."""
+        count = op.MOST_BYTES // 4
+        ramp = torch.arange(count, device=self.device, dtype=torch.float32) % 1024
+        for number in range(_PROOF_ROUNDS):
+            part = ramp * (self.rank + 1) + number
+            found = self.all_reduce(part)
+            torch.cuda.synchronize(self.device)
+            self.check()
+            expected = ramp * (self.world * (self.world + 1) // 2) + number * self.world
+            if wrong := int((found != expected).sum().item()):
+                return f"{wrong} of {count} sums came out wrong through peer memory; the platform's P2P is broken"
+        return None

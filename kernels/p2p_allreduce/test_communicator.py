@@ -1,0 +1,171 @@
+"""Setting up and taking down, by threads that stand for ranks: what one lacks, all say, and none waits for ever."""
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.p2p_allreduce import communicator, op
+from kernels.p2p_allreduce.communicator import PeerAllReduce, PeerLostError, PeerMemoryError
+
+WORLD = 3
+CARD = torch.device("cpu", 0)
+PATIENCE_S = 30.0
+
+
+class Host:
+    """What stands for the cards: memory is a number, and the operator sums over the threads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.barrier = threading.Barrier(WORLD)
+        self.said: list[Any] = [None] * WORLD
+        self.mine = threading.local()
+        self.memory: set[int] = set()
+        self.mapped: list[tuple[int, int]] = []
+        self.error = 0.0
+        self.fails: dict[str, int] = {}
+        zeros = torch.zeros
+        monkeypatch.setattr(torch, "zeros", lambda *size, pin_memory=False, **more: zeros(*size, **more))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid=f"card-{self.card()}"))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda own, other: True)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+        for name in ("allocate", "export", "open", "close", "release"):
+            monkeypatch.setattr(torch.ops.moet, f"p2p_{name}", self._failing(name, getattr(self, f"_{name}")))
+        monkeypatch.setattr(op, "p2p_allreduce", self._sum)
+
+    def card(self) -> int:
+        return 0
+
+    def gather(self, value: Any) -> list[Any]:
+        self.said[self.mine.rank] = value
+        self.barrier.wait(PATIENCE_S)
+        found = list(self.said)
+        self.barrier.wait(PATIENCE_S)
+        return found
+
+    def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
+        """Runs a function of each rank in a thread; returns what each returned or raised."""
+        results: list[Any] = [None] * WORLD
+
+        def body(rank: int) -> None:
+            self.mine.rank = rank
+            try:
+                results[rank] = function(rank)
+            except Exception as error:
+                results[rank] = error
+
+        threads = [threading.Thread(target=body, args=(rank,)) for rank in range(WORLD)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    def set_up(self) -> list[Any]:
+        return self.everywhere(lambda rank: PeerAllReduce(rank, CARD, self.gather))
+
+    def _failing(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if self.fails.get(name) == self.mine.rank:
+                raise RuntimeError(f"p2p_{name}: no such luck")
+            return function(*arguments)
+
+        return call
+
+    def _allocate(self, device: int, world: int) -> int:
+        assert (device, world) == (0, WORLD)
+        self.memory.add(100 + self.mine.rank)
+        return 100 + int(self.mine.rank)
+
+    def _export(self, device: int, address: int) -> list[int]:
+        return [device, address]
+
+    def _open(self, device: int, handle: list[int]) -> int:
+        assert handle[1] in self.memory and handle[1] != 100 + self.mine.rank
+        self.mapped.append((self.mine.rank, handle[1]))
+        return handle[1]
+
+    def _close(self, device: int, address: int) -> None:
+        self.mapped.remove((self.mine.rank, address))
+
+    def _release(self, device: int, address: int) -> None:
+        assert all(other != address for _, other in self.mapped), "freed what another rank has mapped"
+        self.memory.remove(address)
+
+    def _sum(self, x: torch.Tensor, out: torch.Tensor, *arguments: Any, **_: Any) -> None:
+        _, workspaces, rank, _ = arguments
+        assert workspaces == [100, 101, 102] and rank == self.mine.rank
+        out.copy_(torch.stack(self.gather(x.clone())).sum(dim=0) + self.error)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(monkeypatch)
+
+
+def test_sums_and_is_taken_down(host: Host) -> None:
+    ranks = host.set_up()
+    assert all(isinstance(one, PeerAllReduce) and one.world == WORLD for one in ranks), ranks
+    sums = host.everywhere(lambda rank: ranks[rank].all_reduce(torch.full((4,), rank + 1.0)).tolist())
+    assert sums == [[6.0] * 4] * WORLD
+    assert len(host.mapped) == WORLD * (WORLD - 1)
+    assert host.everywhere(lambda rank: ranks[rank].close()) == [None] * WORLD
+    assert not host.mapped and not host.memory
+
+
+def test_memory_stays_where_peers_are_lost(host: Host) -> None:
+    ranks = host.set_up()
+    assert host.everywhere(lambda rank: ranks[rank].close(peers_are_there=False)) == [None] * WORLD
+    assert not host.mapped and len(host.memory) == WORLD
+
+
+@pytest.mark.parametrize("name", ["allocate", "export", "open"])
+def test_what_one_rank_lacks_all_say(host: Host, name: str) -> None:
+    host.fails = {name: 1}
+    errors = host.set_up()
+    assert [str(error) for error in errors] == [f"p2p_allreduce: rank 1: p2p_{name}: no such luck"] * WORLD
+    assert all(isinstance(error, PeerMemoryError) for error in errors)
+    assert not host.mapped and not host.memory
+
+
+def test_another_host(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(communicator, "_boot", lambda: f"host-{host.mine.rank // 2}")
+    for error in host.set_up():
+        assert "rank 0: rank 2 is on another host; expected all on one" in str(error)
+        assert "rank 2: rank 0 is on another host; expected all on one" in str(error)
+
+
+def test_a_card_that_is_not_visible(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "card", lambda: host.mine.rank // 2)
+    expected = "rank 0: the card of rank 2 is not visible; expected all of them in CUDA_VISIBLE_DEVICES"
+    assert all(isinstance(error, PeerMemoryError) and expected in str(error) for error in host.set_up())
+
+
+def test_a_card_out_of_reach(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = torch.device("cpu", 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda d: SimpleNamespace(uuid=d in (1, second)))
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda own, other: False)
+    for error in host.everywhere(lambda rank: PeerAllReduce(rank, second if rank == 2 else CARD, host.gather)):
+        assert isinstance(error, PeerMemoryError)
+        assert "rank 0: cpu:0 cannot reach the memory of cuda:1; nvidia-smi topo -p2p w says" in str(error)
+
+
+def test_memory_that_does_not_hold_what_was_written(host: Host) -> None:
+    host.error = 1.0
+    for error in host.set_up():
+        assert isinstance(error, PeerMemoryError)
+        assert "rank 2: 131072 of 131072 sums came out wrong through peer memory" in str(error)
+
+
+def test_a_failure_ends_it(host: Host) -> None:
+    ranks = host.set_up()
+    one = ranks[0]
+    assert one.failure() is None
+    one._status.fill_(7 << 16 | 2 << 8 | 1)
+    with pytest.raises(PeerLostError, match="rank 2 did not arrive within the deadline, in round 7; results"):
+        one.all_reduce(torch.ones(4))

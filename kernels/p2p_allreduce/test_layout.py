@@ -1,0 +1,51 @@
+"""The headers, the face and the oracle have the same limits and the same layout."""
+
+import ast
+import re
+from pathlib import Path
+
+from kernels.p2p_allreduce import reference
+
+FOLDER = Path(__file__).parent
+HEADERS = ("launch.h", "workspace.cuh", "op.cu")
+# By name in the headers, of what the oracle has.
+SHARED = {
+    "kMostRanks": reference.MOST_RANKS,
+    "kMostBytes": reference.MOST_BYTES,
+    "kUnitBytes": reference.UNIT_BYTES,
+    "kMostBlocks": reference.MOST_BLOCKS,
+    "kThreads": reference.THREADS,
+    "kSector": reference.SECTOR,
+    "kTold": reference.TOLD,
+    "kRounds": reference.ROUNDS,
+    "kArrivals": reference.ARRIVALS,
+    "kData": reference.DATA,
+}
+
+
+def product(text: str) -> int:
+    result = 1
+    for factor in text.split("*"):
+        result *= int(factor)
+    return result
+
+
+def test_headers() -> None:
+    text = "".join((FOLDER / name).read_text() for name in HEADERS)
+    found = dict(re.findall(r"\b(k[A-Z]\w+) = (\d[\d *]*)[;,]", text))
+    assert {name: product(found[name]) for name in SHARED} == SHARED
+
+
+def test_types() -> None:
+    listed = re.search(r"enum class Type : int \{ (.*?) \}", (FOLDER / "launch.h").read_text())
+    assert listed is not None
+    named = {"kBfloat16": "bfloat16", "kHalf": "float16", "kFloat": "float32"}
+    assert {named[one]: at for at, one in enumerate(listed[1].split(", "))} == reference.TYPES
+
+
+def test_face() -> None:
+    tree = ast.parse((FOLDER / "op.py").read_text())
+    assigned = {ast.unparse(n.targets[0]): ast.unparse(n.value) for n in tree.body if isinstance(n, ast.Assign)}
+    assert product(assigned["MOST_BYTES"]) == reference.MOST_BYTES
+    assert int(assigned["UNIT_BYTES"]) == reference.UNIT_BYTES
+    assert ast.literal_eval(assigned["(LEAST_RANKS, MOST_RANKS)"]) == (2, reference.MOST_RANKS)
