@@ -52,18 +52,23 @@ class DockerImages:
         self._client.close()
 
     @property
+    def api(self) -> Any:
+        """The SDK's client of the API, a docker.APIClient; it is untyped."""
+        return self._api
+
+    @property
     def info(self) -> Mapping[str, Any]:
         """What the engine said of itself when it was reached: the API's GET /info."""
         return self._info
 
     def containers(self) -> list[dict[str, Any]]:
         """All containers, running or not, as the API's GET /containers/json lists them."""
-        with self._asking("list its containers"):
+        with self.asking("list its containers"):
             return list(self._api.containers(all=True))
 
     def images(self) -> list[EngineImage]:
         """All images, with a tag or without."""
-        with self._asking("list its images"):
+        with self.asking("list its images"):
             listed = self._api.images()
         return [_image(entry, entry.get("Labels")) for entry in listed]
 
@@ -86,12 +91,12 @@ class DockerImages:
 
     def history(self, image_id: str) -> list[tuple[str, str]]:
         """(created_by, comment) of the image's history, lowest layer first."""
-        with self._asking(f"say how {image_id} was made"):
+        with self.asking(f"say how {image_id} was made"):
             return [(one["CreatedBy"], one.get("Comment") or "") for one in reversed(self._api.history(image_id))]
 
     def read_file(self, image_id: str, path: str) -> bytes | None:
         """The bytes of a regular file of the image, which is not run; None where there is none at `path`."""
-        with self._asking(f"read {path} of {image_id}"):
+        with self.asking(f"read {path} of {image_id}"):
             with suppress(docker.errors.APIError):
                 self._api.prune_containers(filters={"label": [READING], "until": "1h"})
             made = self._api.create_container(image_id, ["-"], labels={READING: "1"}, network_disabled=True)["Id"]
@@ -131,13 +136,13 @@ class DockerImages:
         if found is not None and found.image_id != image_id and not move:
             raise EngineError(f"{reference} is {found.image_id} in {self.name}, not {image_id}; a tag is not moved")
         repository, _, tag = reference.rpartition(":")
-        with self._asking(f"tag {image_id} as {reference}"):
+        with self.asking(f"tag {image_id} as {reference}"):
             self._api.tag(image_id, repository, tag, force=True)
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         if not may_name_image(name):
             return None
-        with self._asking(f"look for {name}"):
+        with self.asking(f"look for {name}"):
             try:
                 return cast(dict[str, Any], self._api.inspect_image(name))
             except docker.errors.NotFound:
@@ -150,7 +155,8 @@ class DockerImages:
         return found
 
     @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
+    def asking(self, what: str) -> Iterator[None]:
+        """Turns the SDK's errors inside into EngineError; `what` says what is asked of the engine, as an infinitive."""
         try:
             yield
         except docker.errors.APIError as error:

@@ -15,8 +15,8 @@ def options(launch: Launch) -> list[str]:
     devices = ",".join(launch.gpus)
     words = [f"--gpus={_record([f'device={devices}'])}", *_FIXED]
     words += [f"--ulimit={name}={value}" for name, value in launch.ulimits.items()]
-    if launch.network == "host":
-        words.append("--network=host")
+    if launch.network in ("host", "none"):
+        words.append(f"--network={launch.network}")
     elif launch.api:
         address = f"[{launch.bind}]" if ":" in launch.bind else launch.bind
         words.append(f"--publish={address}:{launch.port}:{launch.inner_port}")

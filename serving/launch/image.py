@@ -28,8 +28,13 @@ def choose(settings: Settings, known: Known) -> tuple[str, str]:
 
 def is_released(image: str, known: Known) -> bool:
     """Whether an image's name is that of a known release."""
+    return released(image, known) is not None
+
+
+def released(image: str, known: Known) -> Tag | None:
+    """The known release that an image's name is of, wherever its registry is; None where it is of none."""
     tag = _tag(image)
-    return tag is not None and tag in {entry.tag for entry in known.changelog.entries}
+    return tag if tag is not None and tag in {entry.tag for entry in known.changelog.entries} else None
 
 
 def check_switches(settings: Settings, image: str, known: Known) -> None:
@@ -37,8 +42,8 @@ def check_switches(settings: Settings, image: str, known: Known) -> None:
 
     Of any other image nothing is known here; its entry point names the switches that it does not have.
     """
-    tag = _tag(image)
-    if tag is None or tag not in {entry.tag for entry in known.changelog.entries}:
+    tag = released(image, known)
+    if tag is None:
         return
     manifest = known.record(tag).moet
     there = {switch.name for switch in manifest.switches}

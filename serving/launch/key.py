@@ -40,6 +40,19 @@ def find(settings: Settings, environment: Mapping[str, str]) -> Key | None:
     return None
 
 
+def secret(key: Key | None, environment: Mapping[str, str]) -> str | None:
+    """The key itself; None where there is none. Raises UserError where it is not where it should be, OSError."""
+    if key is None:
+        return None
+    if key.file:
+        path = Path(key.file)
+        check_file(path)
+        return path.read_text(encoding="utf-8").strip().partition("=")[2]
+    if found := environment.get(VARIABLE):
+        return found
+    raise UserError(f"{VARIABLE} is not set: the server takes its API key from the environment: set it, run this again")
+
+
 def check_file(path: Path) -> None:
     """Holds a key's file to one line VLLM_API_KEY=KEY that only its owner reads. Raises UserError, OSError."""
     mode = path.stat().st_mode

@@ -1,13 +1,13 @@
 """One server to be started on one host: everything that Docker, systemd or Kubernetes must be told."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from serving.launch.key import Key
 
-# published: a bridge network, the port on an address of the host; host: the host's own; pod: a cluster's.
-Network = Literal["host", "pod", "published"]
+# published: a bridge network, the port on an address of the host; host: the host's own; pod: a cluster's; none: no
+# other than loopback, for what serves nobody.
+Network = Literal["host", "none", "pod", "published"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ ALONE = Node()
 
 @dataclass(frozen=True)
 class Launch:
-    """A server.
+    """A server. It is stored with its generation (images.manifest.model reads it): a new field needs a default.
 
     Attributes:
         line: the profile's line.
@@ -71,9 +71,9 @@ class Launch:
     port: int
     inner_port: int
     binds: tuple[Bind, ...]
-    environment: Mapping[str, str]
+    environment: dict[str, str]
     arguments: tuple[str, ...]
-    ulimits: Mapping[str, int]
+    ulimits: dict[str, int]
     shared_memory_gib: float
     key: Key | None
     docker_options: tuple[str, ...] = ()

@@ -67,8 +67,10 @@ def plan(settings: Settings, image: str, key: Key | None, network: Network, node
         binds=tuple(parts.binds),
         environment={**profile.serve.environment, **parts.environment},
         arguments=(*arguments, *extra_words),
-        ulimits=profile.container.ulimits,
-        shared_memory_gib=profile.container.shared_memory_gib + (offload if isinstance(offload, int | float) else 0),
+        ulimits=dict(profile.container.ulimits),
+        shared_memory_gib=float(
+            profile.container.shared_memory_gib + (offload if isinstance(offload, int | float) else 0)
+        ),
         key=key,
         docker_options=docker,
         node=node,

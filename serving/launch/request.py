@@ -21,14 +21,15 @@ class Request:
     notes: tuple[str, ...]
 
 
-def add_profile(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument PROFILE."""
-    parser.add_argument("profile", metavar="PROFILE", help="the line, for example dsv41")
+def add_profile(parser: argparse.ArgumentParser, without: str | None = None) -> None:
+    """Adds the argument PROFILE; it may be left out where `without` says what that means."""
+    text = "the line, for example dsv41" + (f" (without it: {without})" if without else "")
+    parser.add_argument("profile", metavar="PROFILE", nargs="?" if without else None, help=text)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds PROFILE and --set."""
-    add_profile(parser)
+def add_arguments(parser: argparse.ArgumentParser, without: str | None = None) -> None:
+    """Adds PROFILE, as add_profile() does, and --set."""
+    add_profile(parser, without)
     parser.add_argument(
         "--set",
         dest="given",
@@ -41,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def chosen(options: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Request:
     """Reads what add_arguments() added. Raises UserError."""
-    profile = load.load(options.profile)
     known = Known.find(options.tree)
+    profile = load.load(options.profile, known.root)
     resolved = settings.resolve(profile, options.given, environment)
     name, source = image.choose(resolved, known)
     image.check_switches(resolved, name, known)

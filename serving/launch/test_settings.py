@@ -28,7 +28,7 @@ def test_set_wins_over_the_environment_and_that_over_the_default() -> None:
         ("TP=3", "TP='3' (--set): expected one of 1, 2, 4, 8"),
         ("TP=", "TP='' (--set): expected one of 1, 2, 4, 8 (GPUs)"),
         ("GPU_MEM_UTIL=1.5", "GPU_MEM_UTIL='1.5' (--set): expected a number from 0.5 to 0.98 (of the GPU's memory)"),
-        ("KV_RECORD=nvfp4", "KV_RECORD='nvfp4' (--set): is refused: vLLM 0.33.0 writes this record for family 100"),
+        ("KV_RECORD=nvfp4", "KV_RECORD='nvfp4' (--set): is refused: vLLM 0.33.0 has it for no model with MLA; "),
     ],
 )
 def test_what_cannot_be_set_is_one_line(given: str, said: str) -> None:

@@ -9,8 +9,8 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -24,21 +24,51 @@ from tests.engine import scratch
 _START_SECONDS = 60
 _T = TypeVar("_T")
 # Bazel gives tests a PATH without the folders where engines and their helpers lie.
-_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
 class EngineUnavailableError(Exception):
     """A test cannot have its engine here; the message says what to install or change."""
 
 
+class Daemon:
+    """A process that can be stopped and started again."""
+
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
+        self.log = log
+        self._command, self._environment = command, environment
+        self._running = ExitStack()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts it; its log begins anew."""
+        running = scratch.process(self._command, self.log, self._environment)
+        self.process = self._running.enter_context(running)
+        return self.process
+
+    def stop(self) -> None:
+        """Ends it, and waits; nothing where it does not run."""
+        self._running.close()
+
+
 @dataclass(frozen=True)
 class Dockerd:
-    """A running private dockerd: its address, a client of it, and where its data lies."""
+    """A private dockerd: its address, a client of it, where its data lies, and its process."""
 
     host: str
     client: docker.DockerClient
     data: Path
     runtime: Path
+    daemon: Daemon
+
+    def restart(self) -> None:
+        """Stops it, which stops its containers, and starts it again at the same address."""
+        self.daemon.stop()
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, and waits for it to answer. Raises EngineUnavailableError."""
+        _wait("dockerd", self.client.ping, self.daemon.start(), self.daemon.log)
 
 
 @dataclass(frozen=True)
@@ -51,17 +81,20 @@ class Podman:
 
     def __call__(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run `podman ARGUMENTS` and return its outcome."""
-        environment = {**os.environ, "PATH": _PATH, **self.environment}
+        environment = {**os.environ, "PATH": PATH, **self.environment}
         return subprocess.run(
             ["podman", *arguments], env=environment, capture_output=True, text=True, timeout=timeout, check=False
         )
 
 
 @contextmanager
-def private_dockerd(data_root: Path | None = None) -> Iterator[Dockerd]:
+def private_dockerd(
+    data_root: Path | None = None, network: Sequence[str] = ("--bridge=none",), path: str = PATH
+) -> Iterator[Dockerd]:
     """A dockerd without networks on a socket of its own.
 
-    Its data root is new and is removed at the end; a `data_root` that is given is left to its owner.
+    Its data root is new and is removed at the end; a `data_root` that is given is left to its owner. `network` are
+    the options for another network, `path` is where it finds programs.
 
     Raises:
         EngineUnavailableError: no root, no dockerd, or it did not start; the message ends with its log.
@@ -71,18 +104,22 @@ def private_dockerd(data_root: Path | None = None) -> Iterator[Dockerd]:
         data = data_root or own / "data"
         host = f"unix://{runtime}/docker.sock"
         log = runtime / "log"
-        command = ["dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
+        command = ["dockerd", *network, "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
         command += ["--storage-driver=overlay2", f"--data-root={data}", f"--exec-root={runtime}/exec"]
         command += [f"--host={host}", f"--pidfile={runtime}/pid", f"--config-file={runtime}/daemon.json"]
         (runtime / "daemon.json").write_text("{}")
         (runtime / "tmp").mkdir()
-        with scratch.process(command, log, {"PATH": _PATH}) as running:
+        daemon = Daemon(command, log, {"PATH": path})
+        try:
+            running = daemon.start()
             client = _wait("dockerd", lambda: docker.DockerClient(base_url=host, timeout=1800), running, log)
             try:
-                yield Dockerd(host, client, data, runtime)
+                yield Dockerd(host, client, data, runtime, daemon)
             finally:
                 _clear(client)
                 client.close()
+        finally:
+            daemon.stop()
         scratch.unmount_below(data)
 
 
@@ -155,7 +192,7 @@ def loopback_registry(closed: bool = False) -> Iterator[str]:
 def _need(program: str, package: str) -> None:
     if os.geteuid():
         raise EngineUnavailableError(f"{program} of a test's own needs root; run the tests as root")
-    if not shutil.which(program, path=_PATH):
+    if not shutil.which(program, path=PATH):
         raise EngineUnavailableError(f"{program} is not installed; apt-get install {package}")
 
 

@@ -2,12 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -88,6 +89,18 @@ class Output:
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._err, transient=True, disable=not self._err.is_terminal) as progress:
             yield Bar(progress)
+
+    @contextmanager
+    def live(self) -> Iterator[Callable[[RenderableType], None] | None]:
+        """A part of the terminal on stderr that is drawn anew with each call, gone after the block.
+
+        None where stderr is no terminal, or one that cannot go back a line.
+        """
+        if not self._err.is_terminal or self._err.is_dumb_terminal:
+            yield None
+            return
+        with Live(console=self._err, transient=True, auto_refresh=False) as drawn:
+            yield lambda picture: drawn.update(picture, refresh=True)
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
