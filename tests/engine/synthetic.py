@@ -1,8 +1,10 @@
 """Small OCI layouts, made in a test: plain ones for the programs that only move images about, and images of Moet's."""
 
+import base64
 import gzip
 import io
 import json
+import os
 import random
 import tarfile
 import tempfile
@@ -13,6 +15,7 @@ from typing import Any
 
 from images.manifest import inputs, labels, model
 from images.oci import assemble, layer
+from serving.runtime.record import LAUNCHER
 
 SITE = "/usr/local/lib/python3.11/dist-packages"
 COMMIT = "c0ffee" * 6 + "c0ff"
@@ -90,6 +93,8 @@ def make_moet_layout(
     patches: Mapping[str, str] | None = None,
     pins: Mapping[str, str] | None = None,
     layers: Mapping[str, Mapping[str, bytes]] | None = None,
+    parts: Sequence[assemble.Part] = (),
+    runtime: Mapping[str, bytes] | None = None,
     kernels: Mapping[str, bytes] | None = None,
     environment: Mapping[str, str] | None = None,
     entrypoint: Sequence[str] = ("/usr/bin/moet-serve",),
@@ -109,6 +114,8 @@ def make_moet_layout(
         patches: name of a patch to what it installs, where that should not be the step's name.
         pins: project to version, beside vllm's wheel, one deb and one source.
         layers: name to {path without leading slash: content}, lowest first; default: rootfs and vllm, 300 kB.
+        parts: layers that a build made, below all others.
+        runtime: path without leading slash to content of the entry point's files; default: a shell script.
         kernels: file name below the site folder to content.
         environment: beside the anchor of the manifest.
         entrypoint: the image's.
@@ -123,14 +130,15 @@ def make_moet_layout(
         name: (patches or {}).get(name, f"# {name}\n").encode() for each in steps for name in each.patches
     }
     files = {f"{SITE[1:]}/vllm/{name.removesuffix('.patch')}.py": data for name, data in changes.items()}
+    launcher = {path: data for part in layers.values() for path, data in part.items() if path == LAUNCHER[1:]}
     record = model.record_path(SITE, "vllm", version)[1:]
     attested: dict[str, tuple[model.FileKind, Mapping[str, bytes]]] = {
-        "runtime": ("runtime", {"usr/bin/moet-serve": b"#!/bin/sh\necho moet\n"})
+        "runtime": ("runtime", runtime or {"usr/bin/moet-serve": b"#!/bin/sh\necho moet\n"})
     }
     if kernels:
         attested["kernels"] = ("kernel", {f"{SITE[1:]}/{path}": data for path, data in kernels.items()})
     if steps:
-        attested["overlay_layer"] = ("overlay", {**files, record: "".join(sorted(files)).encode()})
+        attested["overlay_layer"] = ("overlay", {**files, record: make_record({**files, **launcher})})
     manifest = _manifest(tag, version, commit, steps, changes, pins or {}, attested)
     plain = model.encode(manifest)
     if edit_manifest:
@@ -153,9 +161,18 @@ def make_moet_layout(
     contents = {**layers, **{name: files for name, (_, files) in attested.items()}}
     contents["manifest.layer"] = {model.PATH[1:]: data}
     with tempfile.TemporaryDirectory() as folder:
-        parts = [_part(Path(folder), name, files) for name, files in contents.items()]
-        assemble.assemble(directory, spec, parts, named)
+        made = [_part(Path(folder), name, files) for name, files in contents.items()]
+        assemble.assemble(directory, spec, [*parts, *made], named)
     return directory
+
+
+def make_record(files: Mapping[str, bytes]) -> bytes:
+    """The RECORD (PEP 376) of a wheel that installed `files`, path without leading slash to content."""
+    rows = []
+    for path, data in sorted(files.items()):
+        digest = base64.urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")
+        rows.append(f"{os.path.relpath(f'/{path}', SITE)},sha256={digest},{len(data)}\n")
+    return "".join(rows).encode()
 
 
 def name_of(directory: Path) -> str:

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,20 +73,31 @@ class Toy:
         self.made.rename(self.made.with_name("away"))
 
 
-def make_toy(folder: Path) -> Toy:
-    """Makes the tree below `folder`, with r0 (no steps) and r1 (two steps), each built from a commit of its own."""
+def make_toy(
+    folder: Path,
+    make: Callable[..., Path] = make_moet_layout,
+    steps: Sequence[model.Step] = STEPS,
+    files: Mapping[str, str] | None = None,
+) -> Toy:
+    """Makes the tree below `folder`, with r0 (no steps) and r1 (`steps`), each built from a commit of its own.
+
+    `make` makes the images, as make_moet_layout does; `files` are more files of the tree, path to text.
+    """
     toy = Toy(folder / "tree", folder / "made")
     (toy.root / "images").mkdir(parents=True)
     (toy.root / "images/BUILD.bazel").touch()
     (toy.root / "bazelw").write_text(_BAZELW)
     (toy.root / "bazelw").chmod(0o755)
     (toy.root / "CHANGELOG.md").write_text(grammar.render(Changelog("What is released.", {}, ())))
+    for path, text in (files or {}).items():
+        (toy.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (toy.root / path).write_text(text)
     _git(toy, "init", "--quiet", "--initial-branch=main")
     for name, value in {"toy.made": str(toy.made), "user.name": "Toy", "user.email": "toy@toy.invalid"}.items():
         _git(toy, "config", name, value)
-    _release(toy, R0, ())
+    _release(toy, R0, (), make)
     (toy.root / "images/steps").write_text("two\n")
-    _release(toy, R1, STEPS)
+    _release(toy, R1, steps, make)
     return toy
 
 
@@ -114,12 +125,12 @@ def document(*arguments: str) -> dict[str, Any]:
     return value
 
 
-def _release(toy: Toy, text: str, steps: Sequence[model.Step]) -> None:
+def _release(toy: Toy, text: str, steps: Sequence[model.Step], make: Callable[..., Path]) -> None:
     commit = _commit(toy, f"what {text} is built from")
     tag = Tag.parse(text)
     place = toy.made / commit / "images" / LINE / (LINE if tag.number else f"{LINE}.base")
     place.parent.mkdir(parents=True)
-    image = layout.read(make_moet_layout(place, text, commit=commit, steps=steps))
+    image = layout.read(make(place, text, commit=commit, steps=steps))
     record = Record(image.manifest.path.read_bytes(), image.config.path.read_bytes(), manifest_of(image))
     for name, data in record.files().items():
         path = toy.root / "releases/records" / LINE / tag.name / name
