@@ -1,15 +1,30 @@
 """Profiles from their files: TOML, read strictly."""
 
 import difflib
+import hashlib
 import re
 import tomllib
 import typing
 from collections.abc import Callable, Mapping
 from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from serving.profiles import fragments, values
-from serving.profiles.model import SCHEMA, Container, Kind, Knob, Mount, Needs, Profile, Role, Serve
+from serving.profiles.model import (
+    SCHEMA,
+    Container,
+    FirstStart,
+    Kind,
+    Knob,
+    Mount,
+    Needs,
+    Profile,
+    Role,
+    Serve,
+    Start,
+)
 from tools.cli.errors import UserError
 
 _KNOB_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -21,21 +36,17 @@ class ProfileError(UserError):
     """A profile that cannot be used: one line with its file, the key and what was expected."""
 
 
-def names() -> list[str]:
-    """The profiles there are."""
-    files = resources.files("serving.profiles").iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+def load(name: str, root: Path | None = None) -> Profile:
+    """The profile of a line: the one of the source tree at `root`, where it has any, else the one that came with this.
 
-
-def load(name: str) -> Profile:
-    """The profile of a line. Raises UserError where there is none, or it is broken."""
-    known = names()
+    Raises UserError where there is none, or it is broken.
+    """
+    known = _files(root)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UserError(f"{name!r} is no profile; {hint}there are {', '.join(known)}")
-    file = resources.files("serving.profiles").joinpath(f"{name}.toml")
-    profile = parse(file.read_text(encoding="utf-8"), f"{name}.toml")
+    profile = parse(known[name].read_text(encoding="utf-8"), f"{name}.toml")
     if profile.line != name:
         raise ProfileError(f"{name}.toml: line: expected {name!r}, as the file is named, found {profile.line!r}")
     return profile
@@ -69,12 +80,26 @@ def parse(text: str, file: str) -> Profile:
         driver=asked.take("driver", _integer),
     )
     asked.end()
+    usual = whole.table("start")
+    start = Start(*_seconds(usual))
+    usual.end()
+    first_start = _first_start(whole.table("first_start")) if "first_start" in data else None
     table = whole.table("knobs")
     knobs = {name: _knob(name, table.table(name)) for name in list(table.data)}
     whole.end()
-    profile = Profile(SCHEMA, line, title, container, serve, needs, knobs)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    profile = Profile(SCHEMA, line, title, container, serve, needs, start, first_start, knobs, digest)
     _check(profile, file)
     return profile
+
+
+def _files(root: Path | None) -> dict[str, Traversable]:
+    """The files of all profiles by name."""
+    folder: Traversable = resources.files("serving.profiles")
+    if root is not None and (theirs := root / "serving/profiles").is_dir():
+        folder = theirs
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    return {file.name.removesuffix(".toml"): file for file in files if file.name.endswith(".toml")}
 
 
 _Reader = Callable[["_Table", str, Any], Any]
@@ -170,6 +195,19 @@ def _mount(table: _Table, key: str, value: Any) -> Mount:
     return mount
 
 
+def _seconds(table: _Table) -> tuple[int, int]:
+    expected, deadline = table.take("expected_seconds", _integer), table.take("deadline_seconds", _integer)
+    if not 0 < expected < deadline:
+        raise table.problem("deadline_seconds", f"expected more than expected_seconds, {expected}, found {deadline}")
+    return expected, deadline
+
+
+def _first_start(table: _Table) -> FirstStart:
+    first = FirstStart(*_seconds(table), at_most=table.take("at_most", _each(_float)))
+    table.end()
+    return first
+
+
 def _knob(name: str, table: _Table) -> Knob:
     if not _KNOB_NAME.fullmatch(name):
         raise ProfileError(f"{table.file}: {table.where}: expected capital letters, digits and _ as a knob's name")
@@ -225,6 +263,13 @@ def _check(profile: Profile, file: str) -> None:
                     values.parse(profile.knobs[other], text)
                 except values.ValueProblemError as error:
                     raise ProfileError(f"{file}: knobs.{name}.{key}.{other}: {text!r}: {error}") from None
+    for name, highest in (profile.first_start.at_most if profile.first_start else {}).items():
+        if name not in profile.knobs or profile.knobs[name].kind not in ("integer", "number"):
+            raise ProfileError(f"{file}: first_start.at_most: {name} is no knob with a number")
+        try:
+            values.check(profile.knobs[name], highest)
+        except values.ValueProblemError as error:
+            raise ProfileError(f"{file}: first_start.at_most.{name}: {highest}: {error}") from None
     for role in _ALONE:
         found = [knob.name for knob in profile.knobs.values() if knob.role == role]
         if len(found) != 1:

@@ -128,6 +128,30 @@ class Needs:
 
 
 @dataclass(frozen=True)
+class Start:
+    """How long a start takes, in seconds from the container's start until the server answers.
+
+    Attributes:
+        expected: what is usual; progress is shown against it.
+        deadline: when it has failed.
+    """
+
+    expected: int
+    deadline: int
+
+
+@dataclass(frozen=True)
+class FirstStart(Start):
+    """A start whose caches are empty, or another configuration's.
+
+    Attributes:
+        at_most: knob to the highest value that leaves tuning the memory it needs.
+    """
+
+    at_most: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Serve:
     """What every server gets: arguments of `vllm serve`, and variables of the container."""
 
@@ -137,7 +161,11 @@ class Serve:
 
 @dataclass(frozen=True)
 class Profile:
-    """How a line is served; `knobs` by name, in the order in which they are shown and passed on."""
+    """How a line is served; `sha256` in hex is its file's.
+
+    `knobs` are by name, in the order in which they are shown and passed on. `first_start` is None where nothing is
+    compiled or tuned at run time.
+    """
 
     schema: Schema
     line: str
@@ -145,7 +173,10 @@ class Profile:
     container: Container
     serve: Serve
     needs: Needs
+    start: Start
+    first_start: FirstStart | None
     knobs: Mapping[str, Knob]
+    sha256: str
 
     def by_role(self, role: Role) -> Knob:
         """The knob that plays a part."""

@@ -50,6 +50,12 @@ def steps() -> list[dict[str, object]]:
     ]
 
 
+def test_a_first_start_may_take_as_long_as_vllm_waits_for_its_engine() -> None:
+    assert PROFILE.first_start is not None
+    assert PROFILE.first_start.deadline > int(PROFILE.serve.environment["VLLM_ENGINE_READY_TIMEOUT_S"])
+    assert PROFILE.first_start.at_most["GPU_MEM_UTIL"] < float(str(PROFILE.knobs["GPU_MEM_UTIL"].default))
+
+
 def test_every_switch_of_the_line_is_a_knob_and_no_other() -> None:
     line = {str(step["switch"]): (step.get("default", "1"), step.get("on", "1")) for step in steps() if step["switch"]}
     profile = {knob.name: (knob.default, knob.on) for knob in PROFILE.switches if knob.name != manifest.SELFTEST}

@@ -1,7 +1,9 @@
+from pathlib import Path
+
 import pytest
 
 from serving.profiles import load
-from serving.profiles.model import Needs
+from serving.profiles.model import FirstStart, Needs, Start
 from tools.cli.errors import UserError
 
 # A profile of the least that is needed.
@@ -21,6 +23,9 @@ environment = { A = "1" }
 model_type = "toy"
 compute_capabilities = ["12.0"]
 driver = 580
+[start]
+expected_seconds = 10
+deadline_seconds = 30
 [knobs]
 MODEL = { kind = "folder", meaning = "m", role = "model" }
 IMAGE = { kind = "image", meaning = "m", role = "image" }
@@ -32,7 +37,13 @@ BIND = { kind = "address", meaning = "m", role = "bind", default = "127.0.0.1" }
 PORT = { kind = "integer", meaning = "m", role = "port", default = 80 }
 KEY = { kind = "file", meaning = "m", role = "key" }
 OFFLOAD = { kind = "number", meaning = "m", role = "offload", default = 0, off = 0 }
+UTIL = { kind = "number", meaning = "m", flag = "--u", default = 0.9, minimum = 0.5, maximum = 1 }
 """
+
+
+def first(at_most: str) -> str:
+    """A first start with these highest values, in front of the knobs."""
+    return f"[first_start]\nexpected_seconds = 1\ndeadline_seconds = 2\nat_most = {{ {at_most} }}\n[knobs]"
 
 
 def test_least_profile_is_read() -> None:
@@ -40,8 +51,14 @@ def test_least_profile_is_read() -> None:
     assert profile.container.ulimits == {"memlock": -1}
     assert profile.serve.flags == ("--x",) and profile.serve.environment == {"A": "1"}
     assert profile.needs == Needs("toy", ("12.0",), 580)
+    assert (profile.start, profile.first_start) == (Start(10, 30), None)
     assert list(profile.knobs)[:2] == ["MODEL", "IMAGE"]
     assert profile.by_role("port").default == 80
+
+
+def test_first_start() -> None:
+    profile = load.parse(LEAST.replace("[knobs]", first("UTIL = 0.75")), "toy.toml")
+    assert profile.first_start == FirstStart(1, 2, {"UTIL": 0.75})
 
 
 @pytest.mark.parametrize(
@@ -55,6 +72,12 @@ def test_least_profile_is_read() -> None:
         ('flags = ["--x"]', 'flags = ["--x", 1]', "serve.flags[1]: expected a string, found 1"),
         ('environment = { A = "1" }', "environment = { A = 1 }", "serve.environment.A: expected a string, found 1"),
         ("driver = 580", 'driver = "580"', "needs.driver: expected an integer, found '580'"),
+        ("deadline_seconds = 30", "deadline_seconds = 10", "start.deadline_seconds: expected more than expected_se"),
+        ("[knobs]", "[first_start]\nat_most = {}\n[knobs]", "first_start.expected_seconds: is missing"),
+        ("[knobs]", first("X = 1"), "first_start.at_most: X is no knob with a number"),
+        ("[knobs]", first("NAME = 1"), "first_start.at_most: NAME is no knob with a number"),
+        ("[knobs]", first("TP = true"), "first_start.at_most.TP: expected a number, found True"),
+        ("[knobs]", first("UTIL = 2"), "first_start.at_most.UTIL: 2: expected a number from 0.5 to 1"),
         ("MODEL = {", "model = {", "knobs.model: expected capital letters, digits and _ as a knob's name"),
         ('kind = "folder"', 'kind = "dir"', "knobs.MODEL.kind: expected one of address, boolean"),
         ('kind = "folder", meaning', 'kind = "folder", meening = "m", meaning', "knobs.MODEL.meening: unknown key;"),
@@ -87,3 +110,13 @@ def test_profile_that_there_is_not() -> None:
         load.load("dsv4")
     with pytest.raises(UserError, match="is no profile"):
         load.load("../profiles/dsv41")
+
+
+def test_profiles_of_a_tree_stand_for_those_that_came_with_this(tmp_path: Path) -> None:
+    assert load.load("dsv41", tmp_path).line == "dsv41"
+    folder = tmp_path / "serving/profiles"
+    folder.mkdir(parents=True)
+    (folder / "toy.toml").write_text(LEAST)
+    assert load.load("toy", tmp_path).title == "Toy"
+    with pytest.raises(UserError, match=r"^'dsv41' is no profile; there are toy$"):
+        load.load("dsv41", tmp_path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+from serving.preflight import collective_run
 from tests.engine import inputs
 from tests.engine.containers import Container
 
@@ -16,8 +17,9 @@ MANIFEST = "/usr/share/moet/manifest.json"
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 # humming starts two builds beside every import of vLLM; here they would only take the processor from the tests.
 _QUIET = {"HUMMING_DISABLE_PARALLEL_BUILD": "1", "PYTHONUNBUFFERED": "1"}
-# What the tests of the steps hold against vLLM: the KV disk tier's housekeeping.
-_PACKAGES = ["serving.kvcache", "tools.cli"]
+# What the tests of the steps hold against vLLM: the KV disk tier's housekeeping, what a first
+# start depends on, and how the KV cache is laid out.
+_PACKAGES = ["serving.kvcache", "serving.plan", "serving.startup", "tools.cli"]
 _PYTEST = ["pytest", "pytest-asyncio", "pytest-timeout", "tblib", "iniconfig", "pluggy", "pygments", "packaging"]
 
 
@@ -69,6 +71,11 @@ class Programs:
     def serve_parser(self, questions: Sequence[str]) -> Container:
         """The server's parser, asked `questions`: the arguments of probes/serve_parser.py."""
         return replace(self.probe("serve_parser", *questions, driver=True), environment=_QUIET)
+
+    def all_reduce(self) -> Container:
+        """The preflight's program, as a preflight runs it, but with processes on CPUs."""
+        words = ["exec", "python3.11", "-c", collective_run.text(), "--tp=2", "--backend=gloo", "--silent-s=600"]
+        return Container(words, hardened=True)
 
     def step_tests(self, report: str) -> Container:
         """The tests of the steps and the regression tests."""
