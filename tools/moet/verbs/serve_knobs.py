@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from releases.known import Known
 from serving.launch import request
 from serving.profiles import load, values
 from serving.profiles.model import Knob
@@ -12,7 +13,7 @@ from tools.moet.verb import Verb
 
 def run(options: argparse.Namespace, out: Output) -> int:
     """Runs the verb."""
-    profile = load.load(options.profile)
+    profile = load.load(options.profile, Known.find(options.tree).root)
     knobs = profile.knobs.values()
     rows = [[knob.name, values.show(knob.default), values.expected(knob), knob.meaning] for knob in knobs]
     out.line(f"{profile.line}: {profile.title}")
