@@ -69,6 +69,15 @@ class Receipt:
     date: str
 
 
+@dataclass(frozen=True)
+class Start:
+    """`commit`, `modified` and `date` of a receipt, which are those of a command's start."""
+
+    commit: str
+    modified: tuple[str, ...]
+    date: str
+
+
 def read(path: Path) -> Receipt:
     """Reads a receipt strictly. Raises UserError where it is missing or is none."""
     try:
@@ -118,10 +127,37 @@ def take(
 
     Raises UserError where the program cannot be started.
     """
-    git = Git(folder or root)
-    commit, modified = git.head(), git.dirty()
-    started = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    begun = start(Git(folder or root))
     status, output = _run(command, folder, environment or {}, show)
+    return finish(root, begun, subject, command, status, output, places)
+
+
+def start(git: Git) -> Start:
+    """What is to be noted before a command runs."""
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    return Start(git.head(), tuple(git.dirty()), now.isoformat().replace("+00:00", "Z"))
+
+
+def finish(
+    root: Path,
+    begun: Start,
+    subject: Subject,
+    command: Sequence[str],
+    status: int,
+    output: str,
+    places: Mapping[Path, str] | None = None,
+) -> Receipt:
+    """The receipt of a command that has run, on this machine.
+
+    Args:
+        root: the source tree.
+        begun: what start() noted.
+        subject: the image that it is about.
+        command: program and arguments.
+        status: its exit status.
+        output: what it said.
+        places: further paths to take out of command and output, and what to write for them.
+    """
     replaced = machine.places(root, places)
     return Receipt(
         schema=SCHEMA,
@@ -131,9 +167,9 @@ def take(
         command=tuple(machine.clean(part, replaced) for part in command),
         exit=status,
         output=machine.clean(output, replaced),
-        commit=commit,
-        modified=tuple(modified),
-        date=started.isoformat().replace("+00:00", "Z"),
+        commit=begun.commit,
+        modified=begun.modified,
+        date=begun.date,
     )
 
 
