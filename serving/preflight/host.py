@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from images.engine.docker_engine import DockerEngine
 from images.engine.interface import EngineImage
-from serving.preflight import programs
+from serving.containers.containers import Containers
+from serving.preflight import collective_run, programs
 from serving.preflight.programs import Done
 
 
@@ -68,6 +69,7 @@ class Host:
         space: the file system of a path; raises OSError.
         run: runs a program; raises OSError where there is none of that name.
         docker: opens the engine; raises EngineError.
+        containers: the same engine's, to run something in; raises EngineError.
     """
 
     proc: Path = Path("/proc")
@@ -76,3 +78,4 @@ class Host:
     space: Callable[[Path], Space] = space
     run: Callable[[Sequence[str]], Done] = programs.run
     docker: Callable[[], Docker] = docker
+    containers: Callable[[], collective_run.Containers] = Containers

@@ -57,6 +57,8 @@ def _iommu(host: Host) -> Result:
 
 def _acs(cards: list[Path]) -> Result:
     bridges = sorted({parent for card in cards for parent in card.parents if _ADDRESS.fullmatch(parent.name)})
+    if not bridges:
+        return skipped("ACS", "no bridge is seen above the cards, as in a virtual machine: look on its host")
     redirecting, closed = [], 0
     for bridge in bridges:
         control = _control(bridge)

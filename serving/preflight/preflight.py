@@ -1,16 +1,22 @@
 """All checks, one after another."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 from images.engine.errors import EngineError
-from serving.preflight import cards, engine, memory, model_folder, pcie, places, port, shards
+from serving.preflight import all_reduce, cards, engine, exposure, memory, model_folder, pcie, places, port, shards
+from serving.preflight.all_reduce import Doing
 from serving.preflight.host import Docker, Host
 from serving.preflight.result import Result, finding, skipped
 from serving.preflight.subject import Subject
 
 
-def preflight(subject: Subject, host: Host) -> Iterator[Result]:
-    """Looks at a host before a server is started on it, and changes nothing there."""
+def preflight(subject: Subject, host: Host, doing: Doing | None = None) -> Iterator[Result]:
+    """Looks at a host before a server is started on it, and changes nothing there.
+
+    Where nobody uses the GPUs, a container of the image runs on them for about a minute; `doing` is then entered with
+    a line that says so.
+    """
     yield from _seen("model", lambda: model_folder.check(subject, host))
     yield from _seen("shards", lambda: shards.check(subject, host))
     yield from memory.check(subject, host)
@@ -23,12 +29,17 @@ def preflight(subject: Subject, host: Host) -> Iterator[Result]:
     try:
         yield from _seen("places", lambda: places.check(subject, host, opened))
         yield from _port(subject, opened)
+        yield exposure.check(subject)
+        yield from cards.check(subject, host)
+        yield from pcie.check(subject, host)
+        yield from all_reduce.check(subject, host, opened, doing or _silent)
     finally:
         if opened:
             opened.close()
-    yield from cards.check(subject, host)
-    yield from pcie.check(subject, host)
-    yield skipped("all-reduce", "this preflight runs nothing on the cards: a hang between them is not seen")
+
+
+def _silent(_what: str) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def _seen(name: str, check: Callable[[], list[Result]]) -> list[Result]:

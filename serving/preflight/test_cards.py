@@ -126,6 +126,12 @@ def test_bridges_that_only_root_may_read(model: Path, tmp_path: Path) -> None:
     assert only(pcie.check(subject(model), made), "ACS").what.startswith("1 of 4 bridges show their capabilities to")
 
 
+def test_cards_of_a_virtual_machine_have_no_bridge(model: Path, tmp_path: Path) -> None:
+    pci(tmp_path / "sys", "pci0000:00/0000:00:06.0", "pci0000:00/0000:00:07.0")
+    result = only(pcie.check(subject(model), Host(sys=tmp_path / "sys", proc=tmp_path)), "ACS")
+    assert result.state == "skipped" and result.what.startswith("no bridge is seen above the cards")
+
+
 def test_configuration_space_that_leads_in_a_circle(model: Path, tmp_path: Path) -> None:
     made, bridge = host(tmp_path), tmp_path / "sys/devices/pci0000:00/0000:00:01.0/config"
     circle = bytearray(4096)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from images.engine.errors import EngineError
-from serving.preflight import engine, memory, places, port, programs
+from serving.preflight import engine, exposure, memory, places, port, programs
 from serving.preflight.host import Host, Space
 from serving.preflight.made_up import IMAGE, FakeDocker, checkpoint, container, free_port, host, only, subject
 from serving.preflight.preflight import preflight
@@ -126,6 +126,12 @@ def test_address_of_another_host(model: Path, monkeypatch: pytest.MonkeyPatch) -
 def bind(address: str) -> None:
     with socket.socket() as probe:
         probe.bind((address, 0))
+
+
+def test_key_that_guards_less_than_all(model: Path) -> None:
+    assert exposure.check(subject(model, "BIND=::1")).state == "ok"
+    result = exposure.check(subject(model, "BIND=192.0.2.1"))
+    assert result.state == "hint" and "/invocations" in result.why and "--set BIND=127.0.0.1" in result.mend
 
 
 def test_engine_without_gpus_image_or_name(model: Path) -> None:

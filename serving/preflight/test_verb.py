@@ -53,7 +53,7 @@ def test_made_up_host(tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("tools.moet.verbs.serve_preflight.Host", lambda: made)
     run(model, *given, status=0)
     captured = capsys.readouterr()
-    assert "finding " not in captured.out and captured.err == "14 ok, 0 findings, 0 hints, 2 skipped\n"
+    assert "finding " not in captured.out and captured.err == "15 ok, 0 findings, 0 hints, 2 skipped\n"
     os.truncate(model / "model-2.safetensors", 500)
     smi(tmp_path / "bin", "".join(card(number, used=50_000) for number in range(4)))
     (tmp_path / "sys/class/iommu/ivhd0").mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_made_up_host(tmp_path: Path, capsys: Run, monkeypatch: pytest.MonkeyPat
     (at,) = [number for number, line in enumerate(lines) if line.startswith("finding  shards: ")]
     assert "model-2.safetensors has 500 bytes, expected" in lines[at]
     assert lines[at + 1].startswith("         why: ") and lines[at + 2].startswith("         mend: rm ")
-    assert captured.err == "11 ok, 2 findings, 1 hint, 2 skipped\n"
+    assert captured.err == "12 ok, 2 findings, 1 hint, 2 skipped\n"
 
 
 def test_request_that_print_refuses_is_refused(tmp_path: Path, capsys: Run) -> None:

@@ -46,6 +46,7 @@ def image_tests(image, base, step_tests, sdist, name = ""):
         size = "enormous",
         srcs = [
             "//tests/engine:conftest.py",
+            "//tests/engine:test_all_reduce.py",
             "//tests/engine:test_attestation.py",
             "//tests/engine:test_jit.py",
             "//tests/engine:test_packages.py",

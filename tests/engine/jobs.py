@@ -26,6 +26,7 @@ JOBS = (
     Job("steps", lambda programs: programs.step_tests("steps-report")),
     Job("steps-on-base", lambda programs: programs.step_tests("base-report"), on_base=True),
     Job("serve-parser", lambda programs: programs.serve_parser(serving.questions(serving.line()))),
+    Job("all-reduce", lambda programs: programs.all_reduce()),
     Job("serve-help", lambda programs: programs.serve_help()),
     Job("jit-torch", lambda programs: programs.probe("jit_torch")),
     Job("jit-flashinfer", lambda programs: programs.probe("jit_flashinfer", driver=True)),

@@ -98,6 +98,6 @@ def test_mounts_in_a_folder_are_undone() -> None:
 
 
 def test_a_missing_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.engine.engines._PATH", "/nowhere")
+    monkeypatch.setattr("tests.engine.engines.PATH", "/nowhere")
     with pytest.raises(EngineUnavailableError, match=r"apt-get install docker\.io"), private_dockerd():
         pass
