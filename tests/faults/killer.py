@@ -5,13 +5,17 @@ of a request sent, a program started. So every place where a program can be inte
 
     python -m tests.faults.killer --at 12 -m tools.moet.main release publish ...
 
-For tests, `events` runs the program to its end and lists what it did, and `run` kills it at one of these.
+For tests, `events` runs the program to its end and lists what it did, and `run` kills it at one of these. Programs that
+wait for others do another number of things each time; with --only just those are counted that match a pattern:
+
+    python -m tests.faults.killer --only 'rename .*state.json' --at 2 --later 1 -m tools.moet.main serve up toy
 """
 
 import argparse
 import contextlib
 import itertools
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -57,12 +61,15 @@ def run(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
+    only: str = "",
+    later: int = 0,
 ) -> Outcome:
     """Runs `python -m module arguments` in `folder` and kills it just before its `at`-th event (1-based; 0: never).
 
-    `environment` is added to this process's. `log` gets a line for each event.
+    `environment` is added to this process's. `log` gets a line for each event. `only` is a regular expression: events
+    are counted whose line it finds. It is killed `later` events of any kind after that one.
     """
-    command = [sys.executable, "-m", "tests.faults.killer", "--at", str(at)]
+    command = [sys.executable, "-m", "tests.faults.killer", "--at", str(at), "--only", only, "--later", str(later)]
     command += [*(["--log", str(log)] if log else []), "-m", module, *arguments]
     # Under Bazel the path is put together at run time.
     path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -118,17 +125,23 @@ def _told(event: str, arguments: tuple[Any, ...]) -> str | None:
     return None
 
 
-def _watch(at: int, log: Path | None) -> None:
-    numbers = itertools.count(1)
+def _watch(at: int, only: str, later: int, log: Path | None) -> None:
+    numbers, pattern = itertools.count(1), re.compile(only)
+    left: int | None = None
     stream = log.open("w", buffering=1) if log else None
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if (event != "open" and event not in _EVENTS) or (told := _told(event, arguments)) is None:
             return
-        number = next(numbers)
+        nonlocal left
+        line = " ".join(told.split())
         if stream:
-            stream.write(" ".join(told.split()) + "\n")
-        if number == at:
+            stream.write(line + "\n")
+        if left is not None:
+            left -= 1
+        elif pattern.search(line) and next(numbers) == at:
+            left = later
+        if left == 0:
             os.killpg(0, signal.SIGKILL)
 
     sys.addaudithook(hook)
@@ -138,6 +151,8 @@ def main() -> None:
     """Command line; does not return from the program that it runs."""
     parser = argparse.ArgumentParser(prog="killer", description=__doc__)
     parser.add_argument("--at", type=int, required=True, help="number of the event to die at; 0: none")
+    parser.add_argument("--only", default="", help="count events whose line this regular expression finds")
+    parser.add_argument("--later", type=int, default=0, help="die so many events after that one")
     parser.add_argument("--log", type=Path, help="file that gets a line for each event")
     parser.add_argument("-m", dest="module", required=True, help="the module to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
@@ -146,7 +161,7 @@ def main() -> None:
         # A group of its own, so that what is killed is this program and its children.
         os.setpgid(0, 0)
     sys.argv = [options.module, *options.arguments]
-    _watch(options.at, options.log)
+    _watch(options.at, options.only, options.later, options.log)
     runpy.run_module(options.module, run_name="__main__", alter_sys=True)
 
 

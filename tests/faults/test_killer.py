@@ -38,6 +38,13 @@ def test_killed_before_each(folder: Path, at: int, left: list[str]) -> None:
     assert sorted(path.name for path in folder.iterdir()) == left
 
 
+@pytest.mark.parametrize(("at", "later", "left"), [(1, 0, ["one"]), (1, 1, ["two"]), (2, 0, ["three", "two"])])
+def test_of_events_that_match(folder: Path, at: int, later: int, left: list[str]) -> None:
+    outcome = killer.run(at, "a_program", [], folder, only="rename one", later=later)
+    assert outcome.killed is (at == 1)
+    assert sorted(path.name for path in folder.iterdir()) == left
+
+
 def test_a_program_that_fails_has_no_events(folder: Path) -> None:
     (folder / "one").mkdir()
     with pytest.raises(AssertionError, match="IsADirectoryError"):
