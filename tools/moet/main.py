@@ -24,7 +24,14 @@ GROUPS = {
     ),
     "patch": ("the patch series of a line", ["new", "refresh", "lint", "show", "doctor"]),
     "release": ("releases, driven by CHANGELOG.md", ["cut", "check", "publish", "receipt", "bisect"]),
-    "serve": ("how a line is served, and with what", ["print", "knobs", "render", "preflight"]),
+    "serve": (
+        "how a line is served, and with what",
+        [
+            "up", "down", "status", "generations", "diff", "rollback", "switch",
+            "print", "knobs", "render", "preflight", "check", "watch",
+        ],
+    ),
+    "plan": ("what a server will need and hold, before it is started", ["kv"]),
     "kvcache": ("the KV cache that the server keeps on disk", ["ttl", "stat"]),
 }
 
@@ -159,7 +166,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         return int(options.run(options, out))
     except UserError as error:
-        return _failed(options, out, str(error))
+        return _failed(options, out, str(error), error.status)
     except BrokenPipeError as error:
         if _stdout_is_gone():
             raise

@@ -51,7 +51,8 @@ def carrying(tmp_path: Path) -> Path:
 
 
 def test_help_of_every_group(empty: Path) -> None:
-    groups = [("image", "explain"), ("patch", "doctor"), ("release", "bisect"), ("serve", "knobs"), ("kvcache", "ttl")]
+    groups = [("image", "explain"), ("patch", "doctor"), ("release", "bisect"), ("serve", "knobs")]
+    groups += [("plan", "kv"), ("kvcache", "ttl")]
     for group, verb in groups:
         said = run(ARCHIVE, empty, group, "--help").stdout
         assert verb in said
