@@ -31,6 +31,7 @@ def keys() -> str:
         "SHUFFLE": False,
         "BLOCK_TILE_SIZE": 16,
         "HEAD_TILE_SIZE": 16,
+        "LAUNCH_PDL": False,
     }
     types = {
         "k_pre_ptr": "*bf16",

@@ -15,11 +15,11 @@ BLOCK = 32
 
 
 @contextmanager
-def on_no_gpu(operator: str) -> Iterator[None]:
-    """Fails unless the body calls an operator that has nothing to say but that `x` is on no GPU."""
+def on_no_gpu(operator: str, argument: str = "x") -> Iterator[None]:
+    """Fails unless the body calls an operator that has nothing to say but that an argument is on no GPU."""
     with pytest.raises(RuntimeError) as caught:
         yield
-    assert str(caught.value).startswith(f"{operator}: x: is not on a CUDA device"), caught.value
+    assert str(caught.value).startswith(f"{operator}: {argument}: is not on a CUDA device"), caught.value
 
 
 def mxfp8(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,5 +111,40 @@ def skinny_gemm(seen: list[dict[str, Any]]) -> Callable[..., torch.Tensor]:
         seen.append({"tensors": (x, weight), "out_dtype": out_dtype, "dependent": dependent})
         product = reference.skinny_gemm(x.double().numpy(), weight.detach().double().numpy())
         return torch.from_numpy(product).to(out_dtype)
+
+    return stand_in
+
+
+def kv_record(seen: list[dict[str, Any]]) -> Callable[..., None]:
+    """A stand-in for kv_record, which puts its arguments into `seen`, and writes."""
+    from moet_kernels.kv_record import op, reference
+
+    real = op.kv_record
+
+    def stand_in(
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        cos_sin: torch.Tensor,
+        slots: torch.Tensor,
+        cache: torch.Tensor,
+        *,
+        queries: torch.Tensor | None = None,
+        compress_ratio: int = 1,
+        dependent: bool = False,
+    ) -> None:
+        tensors = (rows, positions, cos_sin, slots, cache)
+        with on_no_gpu("kv_record", "rows"):
+            real(*tensors, queries=queries, compress_ratio=compress_ratio, dependent=dependent)
+        seen.append({"tensors": tensors, "queries": queries, "ratio": compress_ratio, "dependent": dependent})
+        pages, page, width = cache.shape
+        at, places, angles = positions.numpy(), slots.numpy(), cos_sin.numpy()
+        live = reference.written(at[: len(places)], places, pages * page, len(angles), compress_ratio).nonzero()[0]
+        turned = reference.rotate(
+            rows[live].float().numpy(), angles[reference.first_of_group(at[live], compress_ratio)]
+        )
+        memory = torch.as_strided(cache, (pages, page * width), (cache.stride(0), 1)).numpy()
+        reference.store(memory, page, places[live], reference.RECORDS[width].encode(turned))
+        for one in () if queries is None else queries.unbind(1):
+            one.copy_(torch.from_numpy(reference.rotate(one.float().numpy(), angles[at[: len(one)]])))
 
     return stand_in
