@@ -93,8 +93,9 @@ def inspected(dockerd: Dockerd, container: str) -> dict[str, Any]:
         del config[stream]
     # The terminal of the command's caller.
     host.pop("ConsoleSize", None)
-    # Docker keeps both in hash tables on the way.
+    # Docker keeps all three in hash tables on the way.
     config["Env"], host["Ulimits"] = sorted(config["Env"]), sorted(host["Ulimits"], key=lambda one: one["Name"])
+    host["Binds"] = sorted(host["Binds"] or [])
     return {
         "config": _plain(config),
         "host": _plain(host),
