@@ -11,7 +11,7 @@ from images.inspect.example import make_tree, member, moet, moet_json, raw_tar, 
 from images.manifest import model
 from releases.rollback.state import Place, State
 from releases.tag import Tag
-from tests.engine.synthetic import COMMIT, STEPS, make_moet_layout, step
+from tests.engine.synthetic import COMMIT, SITE, STEPS, make_moet_layout, step
 from tools.moet.verbs import image_diff, image_explain, image_list
 
 R0, R1, DEV = "dsv41:vllm0.33.0-r0", "dsv41:vllm0.33.0-r1", "dsv41:vllm0.33.0-r2-dev"
@@ -186,7 +186,8 @@ def test_diff_of_pins_and_patches(tmp_path: Path) -> None:
     assert [each["name"] for each in found["pins"]["removed"]] == ["old"]
     assert found["pins"]["changed"][0]["fields"]["version"] == {"from": "2.13.0", "to": "2.14.0"}
     assert [each["name"] for each in found["patches"]["changed"]] == ["next.patch"]
-    assert len(found["files"]["changed"]) == 1 and not found["steps"]["changed"]
+    changed = [each["name"].removeprefix(f"{SITE}/") for each in found["files"]["changed"]]
+    assert changed == ["vllm-0.33.0.dist-info/RECORD", "vllm/next.py"] and not found["steps"]["changed"]
 
 
 def test_diff_by_chain_and_by_layer(tmp_path: Path) -> None:
