@@ -110,5 +110,5 @@ class Programs:
             shared={"/report": shared},
             environment={"PYTHONPATH": "/pytest:/plugins", "HF_HUB_OFFLINE": "1", **_QUIET},
             folder=f"/{tree}",
-            seconds=1200,
+            seconds=2400,
         )
