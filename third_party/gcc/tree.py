@@ -1,6 +1,6 @@
-"""Makes one folder of g++ and all that it runs on, of Debian packages; launch/g++ in it is the compiler.
+"""Makes one folder of what is wanted of Debian packages; with --driver, launch/g++ in it is the compiler.
 
-usage: tree.py --deb FILE ... --include PREFIX ... [--exclude PREFIX ...] --driver PATH --program NAME=PATH ... FOLDER
+usage: tree.py --deb FILE ... --include PREFIX ... [--exclude PREFIX ...] [--driver PATH --program NAME=PATH ...] FOLDER
 """
 
 import argparse
@@ -14,18 +14,19 @@ from third_party.gcc import launcher, unpack
 
 def main() -> int:
     """Runs the command line above; returns the exit status."""
-    parser = argparse.ArgumentParser(description="make one folder of a compiler's Debian packages")
+    parser = argparse.ArgumentParser(description="make one folder of Debian packages")
     parser.add_argument("--deb", type=Path, action="append", required=True, help="a package; may be repeated")
     parser.add_argument("--include", action="append", required=True, help="prefix of wanted paths; may be repeated")
     parser.add_argument("--exclude", action="append", default=[], help="prefix of unwanted paths; may be repeated")
-    parser.add_argument("--driver", required=True, help="path of g++ in the packages")
-    parser.add_argument("--program", action="append", required=True, help="NAME=PATH of what g++ runs; may be repeated")
+    parser.add_argument("--driver", help="path of g++ in the packages")
+    parser.add_argument("--program", action="append", default=[], help="NAME=PATH of what g++ runs; may be repeated")
     parser.add_argument("folder", type=Path, help="where to; made if absent")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     try:
         unpack.unpack(map(rootfs_deb.read, args.deb), args.include, args.exclude, args.folder)
-        launcher.write(args.folder, args.driver, dict(program.split("=", 1) for program in args.program))
+        if args.driver:
+            launcher.write(args.folder, args.driver, dict(program.split("=", 1) for program in args.program))
     except (LayerError, launcher.LauncherError, unpack.UnpackError) as error:
         print(f"gcc tree: {error}", file=sys.stderr)
         return 1

@@ -91,6 +91,15 @@ WHEELS = {
             "urllib3",
         ],
     },
+    "hypothesis": {
+        "version": "6.170.17",
+        "file": "hypothesis-6.170.17-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+        "sha256": "ba5757621056597fd71d101357fed17b7f200592ca6050b59bf6733869de9fc5",
+        "size": 1170652,
+        "requires": [
+            "sortedcontainers",
+        ],
+    },
     "idna": {
         "version": "3.20",
         "file": "idna-3.20-py3-none-any.whl",
@@ -259,6 +268,13 @@ WHEELS = {
         "size": 57328,
         "requires": [],
     },
+    "plotext": {
+        "version": "6.1.0",
+        "file": "plotext-6.1.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "sha256": "e59f54cedfb56129e2aec1f885869fe13903fdd4e6f18a10301e71a7d5b9851c",
+        "size": 475814,
+        "requires": [],
+    },
     "pluggy": {
         "version": "1.7.0",
         "file": "pluggy-1.7.0-py3-none-any.whl",
@@ -281,6 +297,13 @@ WHEELS = {
         "requires": [
             "defusedxml",
         ],
+    },
+    "pybind11": {
+        "version": "3.1.0",
+        "file": "pybind11-3.1.0-py3-none-any.whl",
+        "sha256": "b8488090f8acffbcb6b5d6a85571a6827a0a2981ffb75e5a0b27b87c4a6b7dd0",
+        "size": 319402,
+        "requires": [],
     },
     "pycparser": {
         "version": "3.12",
@@ -387,6 +410,22 @@ WHEELS = {
         "sha256": "aa3b08254a732acba246891089a152c47c5733dc36b8ecb76ce8602f8326e5e4",
         "size": 10645279,
         "requires": [],
+    },
+    "safetensors": {
+        "version": "0.8.0",
+        "file": "safetensors-0.8.0-cp310-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "sha256": "fd6f3f93c9a0a7cc2788ee63fb763353d4bd2e89b0751bc78fcf7dda00bea774",
+        "size": 516040,
+        "requires": [],
+    },
+    "scipy": {
+        "version": "1.17.1",
+        "file": "scipy-1.17.1-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl",
+        "sha256": "43af8d1f3bea642559019edfe64e9b11192a8978efbd1539d7bc2aaa23d92de4",
+        "size": 35349300,
+        "requires": [
+            "numpy",
+        ],
     },
     "securesystemslib": {
         "version": "1.6.0",
