@@ -1,9 +1,11 @@
 """Runs every test and bench of the kernels on a machine with a GPU, and writes what ran where and what came out.
 
 usage: python3 -m kernels.receipt --libraries FOLDER --commit NAME --output FOLDER [--family NAME ...]
+           [--beside FAMILY:OPTION=LIBRARY ...]
 
 FOLDER has <family>.so, as //kernels:bundle makes it. The machine needs Python, torch (CUDA), numpy, pytest
 and compute-sanitizer. Writes receipt.json and receipt.md; the exit status is 1 when anything failed.
+--beside p2p_allreduce:vllm=X.so has that family's bench called with --vllm X.so.
 """
 
 import argparse
@@ -121,11 +123,25 @@ def self_test(environment: dict[str, str], chosen: Sequence[str]) -> dict[str, A
     return {"status": done.returncode, **json.loads(done.stdout)}
 
 
-def bench(family: str, environment: dict[str, str]) -> dict[str, Any]:
+def beside(text: str) -> tuple[str, list[str]]:
+    """A family and the options that its bench gets: p2p_allreduce and --vllm X.so, of p2p_allreduce:vllm=X.so.
+
+    Raises ArgumentTypeError, which argparse prints.
+    """
+    family, colon, rest = text.partition(":")
+    option, equals, library = rest.partition("=")
+    if not (family and colon and option and equals):
+        raise argparse.ArgumentTypeError(f"{text}: expected FAMILY:OPTION=LIBRARY")
+    if not Path(library).is_file():
+        raise argparse.ArgumentTypeError(f"{library}: no such file; expected a library")
+    return family, [f"--{option}", library]
+
+
+def bench(family: str, environment: dict[str, str], options: Sequence[str] = ()) -> dict[str, Any]:
     """Runs the bench of a family."""
     with tempfile.TemporaryDirectory() as folder:
         figures = Path(folder, "figures.json")
-        command = [sys.executable, "-m", f"kernels.{family}.bench", "--json", str(figures)]
+        command = [sys.executable, "-m", f"kernels.{family}.bench", "--json", str(figures), *options]
         done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
         print(done.stdout, done.stderr[-2000:], flush=True)
         if done.returncode or not figures.exists():
@@ -163,6 +179,8 @@ def summary(receipt: dict[str, Any]) -> str:
         if "rows" in figures:
             rate = figures["copy_bytes_per_second"] / 1e9
             lines += ["", f"A copy moves {rate:.0f} GB/s; the floor is the least bytes over that.", ""]
+            others = figures.get("beside_sha256", {})
+            lines += [f"Beside: {name}, sha256 `{digest}`\n" for name, digest in others.items()]
             lines.append(table.markdown(figures["rows"]))
     return "\n".join(lines) + "\n"
 
@@ -181,8 +199,20 @@ def main() -> int:
     parser.add_argument("--commit", required=True, help="what the sources are: a commit, with + if changed")
     parser.add_argument("--output", type=Path, required=True, help="folder for receipt.json and receipt.md")
     parser.add_argument("--family", action="append", choices=families(), help="only this one; may be repeated")
+    parser.add_argument(
+        "--beside",
+        action="append",
+        default=[],
+        type=beside,
+        metavar="FAMILY:OPTION=LIBRARY",
+        help="what a family's bench measures beside ours",
+    )
     parser.add_argument("--without", action="append", default=[], choices=["sanitizer", "bench"], help="leave out")
     args = parser.parse_args()
+    chosen = args.family or families()
+    for family, _ in args.beside:
+        if family not in chosen:
+            parser.error(f"argument --beside: {family}: expected one of {', '.join(chosen)}")
     environment = {**os.environ, "MOET_KERNELS": str(args.libraries.resolve()), "PYTHONDONTWRITEBYTECODE": "1"}
     narrow = args.libraries.resolve() / NARROW
     narrowly = {**environment, "MOET_KERNELS": str(narrow)}
@@ -193,7 +223,6 @@ def main() -> int:
         "machine": machine(),
         "families": {},
     }
-    chosen = args.family or families()
     tools = [] if "sanitizer" in args.without or not shutil.which("compute-sanitizer") else _TOOLS
     for family in chosen:
         receipt["families"][family] = {"library_sha256": sha256(args.libraries / f"{family}.so")}
@@ -211,7 +240,8 @@ def main() -> int:
     receipt["self_test"] = self_test(environment, chosen)
     # With nothing beside them: these measure.
     for family in chosen if "bench" not in args.without else []:
-        receipt["families"][family]["bench"] = bench(family, environment)
+        options = [word for name, words in args.beside if name == family for word in words]
+        receipt["families"][family]["bench"] = bench(family, environment, options)
         write(receipt, args.output)
     parts = [part for results in receipt["families"].values() for part in results.values() if isinstance(part, dict)]
     parts.append(receipt["self_test"])

@@ -239,5 +239,17 @@ DSV41 = line(
             evidence = "//images/dsv41:engine_test",
             drop_when = "vLLM launches these kernels with PDL on sm_120",
         ),
+        step(
+            number = 14,
+            name = "p2p-allreduce",
+            patches = ["p2p-allreduce.patch"],
+            switch = "VLLM_MOET_P2P_ALLREDUCE",
+            default = "0",
+            numerics = "rounding",
+            reason = "Over PCIe vLLM's custom all-reduce takes no more than two GPUs, and NCCL sums a decode step's 10 KiB a token.",
+            evidence = "//images/dsv41:engine_test",
+            drop_when = "vLLM's all-reduce over PCIe has a deadline and is as fast on SM120",
+            kernels = ["p2p_allreduce"],
+        ),
     ],
 )

@@ -30,6 +30,17 @@ class PeerLostError(RuntimeError):
         self.failure = failure
 
 
+class _Word:
+    """An int64 of device memory that torch did not allocate, as torch.as_tensor() takes it without a copy."""
+
+    def __init__(self, address: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (1,), "typestr": "<i8", "data": (address, False), "version": 3}
+
+
+def _word_at(address: int, device: torch.device) -> torch.Tensor:
+    return torch.as_tensor(_Word(address), device=device)
+
+
 def _boot() -> str:
     """Names this start of this host: processes with the same one share its memory."""
     path = Path("/proc/sys/kernel/random/boot_id")
@@ -48,6 +59,11 @@ def _problem_with(device: torch.device, cards: list[tuple[str, str]]) -> str | N
         if index != device.index and not torch.cuda.can_device_access_peer(device.index, index):
             return f"{device} cannot reach the memory of cuda:{index}; nvidia-smi topo -p2p w says what it can reach"
     return None
+
+
+def _raise_if(failure: op.Failure | None) -> None:
+    if failure is not None:
+        raise PeerLostError(failure)
 
 
 class PeerAllReduce:
@@ -101,9 +117,16 @@ class PeerAllReduce:
 
     def check(self) -> None:
         """Raises PeerLostError where a round was given up: to be called when a graph's replay has ended, too."""
-        failure = self.failure()
-        if failure is not None:
-            raise PeerLostError(failure)
+        _raise_if(self.failure())
+
+    def begin_check(self) -> Callable[[], None]:
+        """Returns what raises PeerLostError where this rank or a peer gave up, once the current stream was waited for.
+
+        A round may be complete here and given up by a peer, whose results are NaN from there on. If they came here by
+        another way, they came after its word that it gave up, which this copies to the host on the current stream.
+        """
+        told = self._told.to("cpu", non_blocking=True)
+        return lambda: _raise_if(self.failure() or op.Failure.of(int(told.item())))
 
     def close(self, peers_are_there: bool = True) -> None:
         """Unmaps the peers' memory and frees this rank's; no launch may be in flight.
@@ -141,6 +164,7 @@ class PeerAllReduce:
             for rank, handle in enumerate(handles):
                 opened = self._own if rank == self.rank else torch.ops.moet.p2p_open(self.device.index, handle)
                 self._workspaces.append(opened)
+            self._told = _word_at(self._own + op.TOLD, self.device)
         except RuntimeError as error:
             return str(error)
         return None

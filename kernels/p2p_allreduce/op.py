@@ -13,6 +13,8 @@ library.load("p2p_allreduce")
 LEAST_RANKS, MOST_RANKS = 2, 8
 UNIT_BYTES = 16
 MOST_BYTES = 512 * 1024
+# Where a workspace has the failure of a peer that gave up (workspace.cuh).
+TOLD = 256
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 

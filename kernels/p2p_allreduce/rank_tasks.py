@@ -9,7 +9,7 @@ import torch
 from torch import distributed
 
 from kernels.p2p_allreduce import op, reference
-from kernels.p2p_allreduce.communicator import PeerLostError
+from kernels.p2p_allreduce.communicator import PeerAllReduce, PeerLostError
 from kernels.p2p_allreduce.ranks import Rank
 from kernels.testing import gpu
 
@@ -117,6 +117,34 @@ def until_lost(me: Rank) -> dict[str, Any]:
     members = me.left()
     result = {"failure": failure, "seconds": seconds, "nan": nan, "message": message}
     return result | {"anew": _set_up_anew(me, members, x), "nccl": _taken_over(me, members, x)}
+
+
+def heard(me: Rank) -> tuple[op.Failure | None, op.Failure | None, op.Failure | None]:
+    """Rank 0 sums once more than the others; returns the own failure, and begin_check()'s before that sum and after."""
+    peers = me.communicator(DEADLINE)
+    x = torch.ones(64, device=me.device)
+    peers.all_reduce(x)
+    before = _begun(peers)
+    me.gather(None)
+    if me.rank == 0:
+        peers.all_reduce(x)
+        torch.cuda.synchronize()
+    me.gather(None)
+    return peers.failure(), before, _begun(peers)
+
+
+def _begun(peers: PeerAllReduce) -> op.Failure | None:
+    """What begin_check() finds, on a stream of its own behind the current one."""
+    step, copies = torch.cuda.current_stream(), torch.cuda.Stream()
+    with torch.cuda.stream(copies):
+        copies.wait_stream(step)
+        check = peers.begin_check()
+    copies.synchronize()
+    try:
+        check()
+    except PeerLostError as error:
+        return error.failure
+    return None
 
 
 def _set_up_anew(me: Rank, members: list[int], x: torch.Tensor) -> bool | None:

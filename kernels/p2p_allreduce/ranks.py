@@ -89,7 +89,9 @@ class Ranks:
     def __init__(self, world: int, function: Callable[[Rank], Any]) -> None:
         # NVLink multicast is none of this family's affair, and not for every machine.
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-        context = multiprocessing.get_context("spawn")
+        # Forked from a process that has imported torch, which takes seconds a process, and has no CUDA yet.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
         self._folder = tempfile.TemporaryDirectory()
         self._pipes: list[Connection] = []
         self.processes = []

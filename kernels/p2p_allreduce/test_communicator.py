@@ -25,6 +25,7 @@ class Host:
         self.mine = threading.local()
         self.memory: set[int] = set()
         self.mapped: list[tuple[int, int]] = []
+        self.told = [torch.zeros(1, dtype=torch.int64) for _ in range(WORLD)]
         self.error = 0.0
         self.fails: dict[str, int] = {}
         zeros = torch.zeros
@@ -33,6 +34,7 @@ class Host:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda own, other: True)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+        monkeypatch.setattr(communicator, "_word_at", self._word)
         for name in ("allocate", "export", "open", "close", "release"):
             monkeypatch.setattr(torch.ops.moet, f"p2p_{name}", self._failing(name, getattr(self, f"_{name}")))
         monkeypatch.setattr(op, "p2p_allreduce", self._sum)
@@ -88,6 +90,10 @@ class Host:
         assert handle[1] in self.memory and handle[1] != 100 + self.mine.rank
         self.mapped.append((self.mine.rank, handle[1]))
         return handle[1]
+
+    def _word(self, address: int, device: torch.device) -> torch.Tensor:
+        assert address == 100 + self.mine.rank + op.TOLD
+        return self.told[self.mine.rank]
 
     def _close(self, device: int, address: int) -> None:
         self.mapped.remove((self.mine.rank, address))
@@ -169,3 +175,37 @@ def test_a_failure_ends_it(host: Host) -> None:
     one._status.fill_(7 << 16 | 2 << 8 | 1)
     with pytest.raises(PeerLostError, match="rank 2 did not arrive within the deadline, in round 7; results"):
         one.all_reduce(torch.ones(4))
+
+
+def test_what_a_peer_says_is_found_where_the_own_rounds_are_complete(host: Host) -> None:
+    ranks = host.set_up()
+    # As a rank that gives up writes it into the others' workspaces.
+    host.told[1].fill_(9 << 16 | 2 << 8 | 2)
+    after = ranks[1].begin_check()
+    assert ranks[1].failure() is None
+    ranks[1].check()
+    with pytest.raises(PeerLostError, match="rank 2 had given up, in round 9; results since then are NaN"):
+        after()
+    for one in (ranks[0], ranks[2]):
+        one.begin_check()()
+
+
+def test_the_own_failure_is_said_first(host: Host) -> None:
+    one = host.set_up()[1]
+    check = one.begin_check()
+    host.told[1].fill_(9 << 16 | 2 << 8 | 2)
+    one._status.fill_(9 << 16 | 0 << 8 | 1)
+    for asked in (check, one.begin_check()):
+        with pytest.raises(PeerLostError, match="rank 0 did not arrive within the deadline, in round 9"):
+            asked()
+
+
+def test_a_word_that_cannot_be_read_is_said_by_all(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(address: int, device: torch.device) -> torch.Tensor:
+        if host.mine.rank == 2:
+            raise RuntimeError("no such memory")
+        return host.told[0]
+
+    monkeypatch.setattr(communicator, "_word_at", fails)
+    assert [str(error) for error in host.set_up()] == ["p2p_allreduce: rank 2: no such memory"] * WORLD
+    assert not host.mapped and not host.memory

@@ -317,6 +317,16 @@ def test_stopped_for_longer_than_the_deadline() -> None:
     assert [mine["nccl"] for mine in found] == [True if CARDS >= 2 else None] * 2
 
 
+@pytest.mark.parametrize("world", WORLDS[:2])
+def test_a_peer_that_gave_up_is_heard_of_by_those_whose_sums_are_complete(world: int) -> None:
+    found = ranks.run(world, rank_tasks.heard)
+    # Four sums proved that it works, and one was everybody's.
+    own, before, after = found[0]
+    assert own == after and before is None
+    assert own is not None and own.cause == Cause.DEADLINE and own.round == 6 and own.peer in range(1, world)
+    assert found[1:] == [(None, None, Failure(Cause.ABORTED, 0, 6))] * (world - 1)
+
+
 def test_torch_agrees_with_the_registration() -> None:
     here = World(2)
     x = torch.ones(16, device="cuda")

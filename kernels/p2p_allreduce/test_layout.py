@@ -48,4 +48,5 @@ def test_face() -> None:
     assigned = {ast.unparse(n.targets[0]): ast.unparse(n.value) for n in tree.body if isinstance(n, ast.Assign)}
     assert product(assigned["MOST_BYTES"]) == reference.MOST_BYTES
     assert int(assigned["UNIT_BYTES"]) == reference.UNIT_BYTES
+    assert int(assigned["TOLD"]) == reference.TOLD
     assert ast.literal_eval(assigned["(LEAST_RANKS, MOST_RANKS)"]) == (2, reference.MOST_RANKS)
