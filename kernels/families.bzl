@@ -3,6 +3,7 @@
 FAMILIES = [
     "kv_record",
     "moe_front",
+    "moe_w2",
     "mxfp8_gemv",
     "p2p_allreduce",
     "paged_mqa_logits",
@@ -11,6 +12,7 @@ FAMILIES = [
 
 # Those that are also built with the shared memory of sm_120 on every architecture, for tests on another GPU.
 NARROW = [
+    "moe_w2",
     "mxfp8_gemv",
     "paged_mqa_logits",
 ]
@@ -23,6 +25,10 @@ ABOUT = {
     },
     "moe_front": {
         "computes": "router logits to top-k, and quantized activations in the order of the experts",
+        "numerics": "rounding",
+    },
+    "moe_w2": {
+        "computes": "MXFP8 rows times the 2-bit or FP4 weights of the experts that each chose, M 1 to 16",
         "numerics": "rounding",
     },
     "mxfp8_gemv": {

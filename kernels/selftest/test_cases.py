@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.common import scale_layouts
+from kernels.common import planes, scale_layouts
 from kernels.kv_record import op as kv_record_op
 from kernels.kv_record import reference as kv_record_reference
 from kernels.moe_front import op as moe_front_op
 from kernels.moe_front import reference as moe_front_reference
+from kernels.moe_w2 import op as moe_w2_op
 from kernels.mxfp8_gemv import op as mxfp8_gemv_op
 from kernels.p2p_allreduce import op as p2p_allreduce_op
 from kernels.p2p_allreduce import reference as p2p_allreduce_reference
@@ -78,6 +79,40 @@ def right_moe_front(
         out.a.view(torch.uint8)[slots] = torch.from_numpy(code)
         out.a_scale[slots] = torch.from_numpy(scale)
     return out
+
+
+def right_moe_w2(
+    x: torch.Tensor,
+    x_scale: torch.Tensor,
+    topk_ids: torch.Tensor,
+    base: moe_w2_op.Slots,
+    delta: moe_w2_op.Slots | None,
+    *,
+    missing: torch.Tensor,
+    dependent: bool,
+    routed: bool,
+) -> torch.Tensor:
+    """Expert by expert, in torch, from its planes."""
+    rows, top = topk_ids.shape
+    columns = x.shape[-1]
+    n = base.planes.shape[1] * base.planes.shape[2] * 4 // columns
+    values = doubles(x, x_scale, swizzled=False).view(rows, -1, columns).expand(rows, top, columns)
+    result = torch.zeros(rows, top, n, dtype=torch.bfloat16)
+    for expert in topk_ids[topk_ids >= 0].unique().tolist():
+        pairs = topk_ids == expert
+        for slots, unpack, decode in (
+            (delta, planes.unpack_nibbles, planes.decode_nibbles),
+            (base, planes.unpack_codes, planes.decode),
+        ):
+            if slots is not None and slots.scales is not None and slots.table[expert] >= 0:
+                slot = int(slots.table[expert])
+                scales = planes.unpack_scales(slots.scales[slot].flatten().numpy(), n, columns)
+                weight = torch.from_numpy(decode(unpack(slots.planes[slot].flatten().numpy(), n, columns), scales))
+                result[pairs] = (values[pairs] @ weight.T).bfloat16()
+                break
+        else:
+            missing += pairs.sum()
+    return result
 
 
 def right_p2p_allreduce(
@@ -195,6 +230,7 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         monkeypatch.setattr(mxfp8_gemv_op, "mxfp8_gemv", times(right_mxfp8_gemv))
         monkeypatch.setattr(mxfp8_gemv_op, "mxfp8_grouped_gemv", times(right_mxfp8_gemv))
         monkeypatch.setattr(moe_front_op, "moe_front", moe_front)
+        monkeypatch.setattr(moe_w2_op, "moe_w2", times(right_moe_w2))
         monkeypatch.setattr(p2p_allreduce_op, "p2p_allreduce", p2p_allreduce)
         monkeypatch.setattr(paged_mqa_logits_op, "paged_mqa_logits", times(right_paged_mqa_logits))
         monkeypatch.setattr(paged_mqa_logits_op, "paged_mqa_logits_metadata", schedule)

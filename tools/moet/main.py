@@ -31,7 +31,11 @@ GROUPS = {
             "print", "knobs", "render", "preflight", "check", "watch",
         ],
     ),
-    "plan": ("what a server will need and hold, before it is started", ["kv"]),
+    "plan": ("what a server will need and hold, before it is started", ["kv", "experts"]),
+    "experts": (
+        "the routed experts of a model: fewer bits, and where they are kept",
+        ["quantize", "dequantize", "verify", "inspect", "build-store", "stat", "simulate"],
+    ),
     "kvcache": ("the KV cache that the server keeps on disk", ["ttl", "stat"]),
 }
 
@@ -48,7 +52,7 @@ EXITS = (
 
 def verb(group: str, name: str) -> Verb:
     """Returns a verb; only its module is imported."""
-    module = importlib.import_module(f"tools.moet.verbs.{group}_{name}")
+    module = importlib.import_module(f"tools.moet.verbs.{group}_{name.replace('-', '_')}")
     found: Verb = module.VERB
     return found
 

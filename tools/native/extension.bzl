@@ -88,7 +88,7 @@ python_extension = rule(
         "flags": attr.string_dict(
             doc = "More flags for a source, separated by spaces, by its file name: an instruction set, for example.",
         ),
-        "hdrs": attr.label_list(allow_files = [".h", ".inc"]),
+        "hdrs": attr.label_list(allow_files = [".h", ".inc", ".inl"]),
         "srcs": attr.label_list(
             allow_files = [".cpp"],
             doc = "Sources with different file names; one has PYBIND11_MODULE(<name>, ...).",

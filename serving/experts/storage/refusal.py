@@ -1,0 +1,51 @@
+"""What the storage library refuses, each in one line."""
+
+import errno
+import os
+from pathlib import Path
+
+from tools.cli.errors import UserError
+
+
+class StorageError(UserError):
+    """A container that cannot be used or written as asked: what is wrong, what was expected, what to do."""
+
+
+class AlreadyCompleteError(StorageError):
+    """A writer was asked for what is there already, complete and with the same header."""
+
+
+class DamagedError(StorageError):
+    """Bytes of a record are not those that were written.
+
+    Attributes:
+        layer: the layer's number in the model.
+        expert: the expert's number in the layer.
+    """
+
+    def __init__(self, message: str, layer: int, expert: int) -> None:
+        super().__init__(message)
+        self.layer = layer
+        self.expert = expert
+
+
+_ADVICE = {
+    errno.EACCES: "no permission; expected a file and folder that this user may {}: mend owner or mode",
+    errno.EPERM: "not permitted to {} it: mend owner, mode or attributes",
+    errno.EROFS: "is on a file system mounted read-only: name another folder",
+    errno.ELOOP: "is a symbolic link; expected the file itself: put the file in its place",
+    errno.ENOSPC: "no space left on its file system: make room, then run the same command again",
+    errno.EDQUOT: "the disk quota is used up: make room, then run the same command again",
+    errno.EFBIG: "exceeds the largest file that this process or file system allows: raise `ulimit -f`, "
+    "then run the same command again",
+    errno.EIO: "the device failed to {} it (input/output error): look at the kernel's log",
+    errno.ENOTDIR: "expected a folder there, found a file: name the folder that holds experts.json",
+}
+
+
+def from_os_error(error: OSError, path: Path, doing: str = "read") -> StorageError:
+    """Words an operating system's error about `path`; `doing` is a verb, "read" or "write"."""
+    advice = _ADVICE.get(error.errno or 0)
+    if advice is None:
+        return StorageError(f"{path}: {os.strerror(error.errno or 0)}, when it was to be {doing}")
+    return StorageError(f"{path}: {advice.format(doing)}")
