@@ -59,6 +59,8 @@ class _Captured:
 
     way: Way
     graph: torch.cuda.CUDAGraph
+    # Holds the memory that the graph reads.
+    step: Step
     last: torch.Tensor
     times: list[float] = field(default_factory=list)
 
@@ -86,7 +88,7 @@ def _captured(me: ranks.Rank, way: Way, x: torch.Tensor) -> _Captured | None:
     results: list[torch.Tensor] = []
     graph = gpu.graph(lambda _: results.append(step()), CHAIN)
     way.captured()
-    return _Captured(way, graph, results[-1])
+    return _Captured(way, graph, step, results[-1])
 
 
 def _measured(me: ranks.Rank, ways: Sequence[Way], x: torch.Tensor) -> dict[str, Times]:

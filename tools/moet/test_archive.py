@@ -53,10 +53,12 @@ def carrying(tmp_path: Path) -> Path:
 def test_help_of_every_group(empty: Path) -> None:
     groups = [("image", "explain"), ("patch", "doctor"), ("release", "bisect"), ("serve", "knobs")]
     groups += [("plan", "kv"), ("kvcache", "ttl")]
+    without = {"plan": ["experts"]}
     for group, verb in groups:
         said = run(ARCHIVE, empty, group, "--help").stdout
         assert verb in said
-        assert "cannot run here" not in said
+        # What plans and stores experts needs numpy, which the file leaves out, and says so.
+        assert [line.split()[0] for line in said.splitlines() if "cannot run here" in line] == without.get(group, [])
     assert os.listdir(empty) == []
 
 

@@ -84,5 +84,10 @@ def _container(found: Survey, header: Header) -> list[list[str]]:
         ["on disk", size(found.allocated)],
         ["apparent size", size(header.apparent)],
         ["checksums", sums],
-        *[[name, str(value)] for name, value in sorted(header.extra.items())],
+        *[[name, _short(value)] for name, value in sorted(header.extra.items())],
     ]
+
+
+def _short(value: object) -> str:
+    """What a table shows of a value; documents in it are for --json."""
+    return f"{len(value)} entries (--json)" if isinstance(value, dict | list) else str(value)
