@@ -15,7 +15,7 @@ def test_every_argument_has_help() -> None:
 
 
 def test_every_verb_is_listed() -> None:
-    listed = {f"{group}_{name}" for group, (_, names) in program.GROUPS.items() for name in names}
+    listed = {f"{group}_{name.replace('-', '_')}" for group, (_, names) in program.GROUPS.items() for name in names}
     found = {path.stem for path in Path(program.__file__).with_name("verbs").glob("*.py")}
     assert listed == found
 
