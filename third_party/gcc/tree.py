@@ -28,7 +28,7 @@ def main() -> int:
         if args.driver:
             launcher.write(args.folder, args.driver, dict(program.split("=", 1) for program in args.program))
     except (LayerError, launcher.LauncherError, unpack.UnpackError) as error:
-        print(f"gcc tree: {error}", file=sys.stderr)
+        print(f"{args.folder.name}: {error}", file=sys.stderr)
         return 1
     return 0
 

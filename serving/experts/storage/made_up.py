@@ -55,3 +55,17 @@ def write(
 def files(path: Path) -> dict[str, bytes]:
     """The files of a folder but the lock."""
     return {one.name: one.read_bytes() for one in path.iterdir() if one.name != "writer.lock"}
+
+
+def data_file(path: Path) -> Path:
+    """The file of a container's records."""
+    return next(path.glob("records-*.bin"))
+
+
+def flip(path: Path, at: int) -> None:
+    """Turns one bit of byte `at`."""
+    with path.open("r+b") as stream:
+        stream.seek(at)
+        byte = stream.read(1)[0]
+        stream.seek(at)
+        stream.write(bytes([byte ^ 0x10]))

@@ -10,20 +10,6 @@ from serving.experts.storage.reader import Container
 from serving.experts.storage.refusal import AlreadyCompleteError, StorageError
 from serving.experts.storage.writer import Writer
 
-NOBODY = 65534
-
-
-def data_file(path: Path) -> Path:
-    return next(path.glob("records-*.bin"))
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as stream:
-        stream.seek(at)
-        byte = stream.read(1)[0]
-        stream.seek(at)
-        stream.write(bytes([byte ^ 0x10]))
-
 
 @pytest.fixture
 def there(tmp_path: Path) -> Path:
@@ -42,7 +28,7 @@ def test_what_was_put_is_read(there: Path) -> None:
 
 
 def test_offsets_are_those_of_the_format(there: Path) -> None:
-    raw, of = data_file(there).read_bytes(), made_up.header()
+    raw, of = made_up.data_file(there).read_bytes(), made_up.header()
     for (layer, expert), record in made_up.records(of).items():
         at = (layer * 3 + expert) * 12_288
         assert raw[at : at + made_up.SLOT] == record

@@ -17,18 +17,6 @@ from serving.experts.storage.writer import Writer
 NOBODY = 65534
 
 
-def data_file(path: Path) -> Path:
-    return next(path.glob("records-*.bin"))
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as stream:
-        stream.seek(at)
-        byte = stream.read(1)[0]
-        stream.seek(at)
-        stream.write(bytes([byte ^ 0x10]))
-
-
 @pytest.fixture
 def there(tmp_path: Path) -> Path:
     made_up.write(tmp_path / "c")
@@ -61,20 +49,20 @@ def test_wrong_version(there: Path) -> None:
 
 @pytest.mark.parametrize("left", [0, 1, 12_288, 5 * 3 * 12_288, 5 * 3 * 12_288 + 4095])
 def test_truncated(there: Path, left: int) -> None:
-    os.truncate(data_file(there), left)
+    os.truncate(made_up.data_file(there), left)
     with pytest.raises(StorageError, match=rf"{left:,} bytes; expected 188,416: it was cut short"):
         Container.open(there)
 
 
 def test_longer_than_it_should_be(there: Path) -> None:
-    with data_file(there).open("ab") as stream:
+    with made_up.data_file(there).open("ab") as stream:
         stream.write(b"x")
     with pytest.raises(StorageError, match="bytes that are not the container's"):
         Container.open(there)
 
 
 def test_bit_flipped_in_a_record(there: Path) -> None:
-    flip(data_file(there), (4 * 3 + 1) * 12_288 + 10_000)
+    made_up.flip(made_up.data_file(there), (4 * 3 + 1) * 12_288 + 10_000)
     with Container.open(there) as opened:
         with pytest.raises(DamagedError, match=r"layer 4, expert 1 .*: its bytes changed") as refused:
             opened.read(4, 1)
@@ -85,7 +73,7 @@ def test_bit_flipped_in_a_record(there: Path) -> None:
 
 @pytest.mark.parametrize("at", [0, 20, 40, 60, 90, 2000, 4095])
 def test_bit_flipped_in_the_trailer(there: Path, at: int) -> None:
-    flip(data_file(there), 5 * 3 * 12_288 + at)
+    made_up.flip(made_up.data_file(there), 5 * 3 * 12_288 + at)
     with pytest.raises(StorageError, match="last 4096 bytes are not those"):
         Container.open(there)
 
@@ -127,9 +115,9 @@ def test_stale_sidecar(there: Path) -> None:
 
 
 def test_stale_sidecar_with_the_other_records_under_its_name(there: Path) -> None:
-    old, name = (there / "experts.json").read_bytes(), data_file(there).name
+    old, name = (there / "experts.json").read_bytes(), made_up.data_file(there).name
     made_up.write(there, data=made_up.records(made_up.header(), seed=1), replace=True)
-    data_file(there).rename(there / name)
+    made_up.data_file(there).rename(there / name)
     (there / "experts.json").write_bytes(old)
     with pytest.raises(StorageError, match="last 4096 bytes are not those"):
         Container.open(there)
@@ -137,7 +125,7 @@ def test_stale_sidecar_with_the_other_records_under_its_name(there: Path) -> Non
 
 @pytest.mark.parametrize("name", ["experts.json", "records"])
 def test_symlink_in_place_of_a_file(there: Path, name: str) -> None:
-    path = data_file(there) if name == "records" else there / name
+    path = made_up.data_file(there) if name == "records" else there / name
     path.rename(there.parent / path.name)
     path.symlink_to(there.parent / path.name)
     with pytest.raises(StorageError, match="is a symbolic link; expected the file itself"):
@@ -166,7 +154,7 @@ def test_folder_may_be_a_symlink(there: Path) -> None:
 
 
 def test_pipe_in_place_of_a_file_does_not_hang(there: Path) -> None:
-    path = data_file(there)
+    path = made_up.data_file(there)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(StorageError, match="no regular file"):
@@ -186,7 +174,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 def test_records_deleted(there: Path) -> None:
-    data_file(there).unlink()
+    made_up.data_file(there).unlink()
     with pytest.raises(StorageError, match="there is no file of records"):
         Container.open(there)
 
@@ -220,7 +208,7 @@ def as_nobody(code: str, *arguments: str) -> str:
 @pytest.mark.parametrize("name", ["experts.json", "records"])
 def test_no_permission_to_read(public: Path, name: str) -> None:
     made_up.write(public / "c")
-    path = data_file(public / "c") if name == "records" else public / "c" / name
+    path = made_up.data_file(public / "c") if name == "records" else public / "c" / name
     path.chmod(0)
     said = as_nobody("Container.open(Path(sys.argv[1]))", str(public / "c"))
     assert f"{path}: no permission" in said
