@@ -6,7 +6,7 @@ from rich.console import Console
 from serving.profiles.model import Start
 from serving.startup import made_up
 from serving.startup.display import display
-from serving.startup.phases import Tracker
+from serving.startup.phases import PHASES, Tracker
 from tools.cli.output import Output
 
 
@@ -43,3 +43,21 @@ def test_terminal_that_cannot_go_back_gets_lines(monkeypatch: pytest.MonkeyPatch
     drawn = shown(monkeypatch, "dumb", *made_up.START[:5])
     assert "\x1b" not in drawn
     assert "generation 3: 0:30 of about 18:30: weights (4 of 11)" in " ".join(drawn.split())
+
+
+def test_phases_between_two_looks_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    out, file = Output(), io.StringIO()
+    monkeypatch.setattr(out, "_err", Console(file=file, width=200, highlight=False))
+    tracker = Tracker(made_up.Clock())
+    with display(out, "it", Start(10, 20)) as one:
+        one.show(tracker, 0)
+        for line in made_up.START:
+            tracker.feed(line)
+        one.show(tracker, 1)
+        one.show(tracker, 2)
+    said = [line.split(": ")[2].split(",")[0] for line in file.getvalue().splitlines()]
+    reached = [*tracker.seconds, tracker.phase.name]
+    numbers = [number for number, phase in enumerate(PHASES, 1) if phase.name in reached]
+    assert said == [f"{name} ({number} of {len(PHASES)})" for name, number in zip(reached, numbers, strict=True)]
+    assert len(said) > 5
