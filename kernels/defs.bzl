@@ -69,7 +69,7 @@ def kernel_library(name, srcs, hdrs = [], gate = "gate.json", python = ["op.py",
         deps = ["//kernels/gate"],
     )
 
-def kernel_family(name, hdrs = [], python = []):
+def kernel_family(name, hdrs = [], python = [], gpu_deps = []):
     """Makes a family of kernels from the files of its folder, whose names are the same in each (kernels/README.md).
 
     Targets, beside those of kernel_library:
@@ -83,6 +83,7 @@ def kernel_family(name, hdrs = [], python = []):
       name: the folder's.
       hdrs: headers of the folder beside launch.h.
       python: modules of the folder that an image installs beside op.py and reference.py; they are in `op`.
+      gpu_deps: what test_gpu.py imports beside kernels/testing.
     """
     srcs = ["op.cpp", "op.cu"]
     hdrs = ["launch.h", "//kernels/common:headers", "//kernels/extension:headers"] + hdrs
@@ -123,7 +124,7 @@ def kernel_family(name, hdrs = [], python = []):
     )
     pytest_test(
         name = "op_test",
-        size = "small",
+        size = "medium",
         srcs = ["test_op.py"],
         tags = ["local"],
         deps = [
@@ -144,5 +145,5 @@ def kernel_family(name, hdrs = [], python = []):
             ":reference",
             "//kernels/testing",
             "//third_party/cuda:torch_with_gpu",
-        ],
+        ] + gpu_deps,
     )

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.common import formats, planes
@@ -80,7 +80,7 @@ def test_quintal_delta_gives_back_every_four_nibbles() -> None:
         assert np.array_equal(planes.unpack_quintal(planes.pack_quintal(values), planes.to_codes(values)), values)
 
 
-@settings(deadline=None)
+@settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 2**32 - 1), st.lists(st.integers(1, 3), max_size=2))
 def test_round_trips(nb: int, kb: int, seed: int, leading: list[int]) -> None:
     rows, columns = 16 * nb, 64 * kb
@@ -157,3 +157,8 @@ def test_delta_that_is_none() -> None:
         planes.unpack_quintal(delta, planes.to_codes(values + 1))
     with pytest.raises(ValueError, match="a word is 625 or more"):
         planes.unpack_quintal(np.full(320, 255, dtype=np.uint8), planes.to_codes(values))
+    zeros = np.zeros((16, 64), dtype=np.uint8)
+    delta = planes.pack_quintal(zeros)
+    delta[:2] = 625 & 255, 625 >> 8
+    with pytest.raises(ValueError, match="a word is 625 or more"):
+        planes.unpack_quintal(delta, planes.to_codes(zeros))

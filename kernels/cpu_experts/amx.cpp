@@ -14,6 +14,16 @@ namespace {
 
 constexpr int kStep = 2;
 
+// g++ 12's intrinsics do not say that a load reads memory, nor that the configuration is more than a pointer: what was
+// stored there could come too late, or not at all.
+#define MOET_CONFIGURE(config) asm volatile("ldtilecfg %0" ::"m"(config))
+#define MOET_LOAD(tile, from, stride, bytes)                                            \
+  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(from), "r"(std::int64_t{stride}), \
+               "m"(*reinterpret_cast<const char(*)[bytes]>(from)))
+#define MOET_STORE(tile, to, bytes)                                                                 \
+  asm volatile("tilestored %%tmm" #tile ", (%1,%2,1)" : "=m"(*reinterpret_cast<char(*)[bytes]>(to)) \
+               : "r"(to), "r"(std::int64_t{64}))
+
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1, start = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};
@@ -46,28 +56,30 @@ inline void decode(const std::uint8_t* a, const std::uint8_t* b, const std::uint
 
 template <int M, int P>
 inline void multiply(const std::int8_t* q, const Decoded& from) {
-  _tile_loadd(6, from.tile[0][0], 64);
-  _tile_loadd(4, q, kBlock);
+  constexpr int kBytes = M * P * kBlock;
+  MOET_LOAD(6, from.tile[0][0], 64, 512);
+  MOET_LOAD(4, q, kBlock, kBytes);
   _tile_zero(0);
   _tile_dpbssd(0, 4, 6);
-  _tile_loadd(7, from.tile[0][1], 64);
+  MOET_LOAD(7, from.tile[0][1], 64, 512);
   _tile_zero(1);
   _tile_dpbssd(1, 4, 7);
-  _tile_loadd(6, from.tile[1][0], 64);
-  _tile_loadd(5, q + M * P * kBlock, kBlock);
+  MOET_LOAD(6, from.tile[1][0], 64, 512);
+  MOET_LOAD(5, q + kBytes, kBlock, kBytes);
   _tile_zero(2);
   _tile_dpbssd(2, 5, 6);
-  _tile_loadd(7, from.tile[1][1], 64);
+  MOET_LOAD(7, from.tile[1][1], 64, 512);
   _tile_zero(3);
   _tile_dpbssd(3, 5, 7);
 }
 
 template <int M, int P>
 inline void keep(Dots<M, P>& to) {
-  _tile_stored(0, to.dot[0][0], 64);
-  _tile_stored(1, to.dot[0][1], 64);
-  _tile_stored(2, to.dot[1][0], 64);
-  _tile_stored(3, to.dot[1][1], 64);
+  constexpr int kBytes = M * P * 64;
+  MOET_STORE(0, to.dot[0][0], kBytes);
+  MOET_STORE(1, to.dot[0][1], kBytes);
+  MOET_STORE(2, to.dot[1][0], kBytes);
+  MOET_STORE(3, to.dot[1][1], kBytes);
 }
 
 template <int M, int P>
@@ -92,7 +104,7 @@ void rows(const std::uint8_t* a, const std::uint8_t* b, int superblocks, const A
     config.row_bytes[tile] = tile == 4 || tile == 5 ? kBlock : 64;
     config.rows[tile] = tile < 6 ? M * P : 8;
   }
-  _tile_loadconfig(&config);
+  MOET_CONFIGURE(config);
   Decoded decoded[2];
   Dots<M, P> dots[2];
   __m512 sum[2][M];

@@ -22,10 +22,12 @@ bool Engine::plan(Job& job) {
     return false;
   }
   bool good = true;
+  // Read once: who writes to ids too early gets other experts, but not other memory.
   for (int at = 0; at < job.tokens * job.slots && good; at++) {
     pair_[at] = -1;
-    if (job.ids[at] < 0) continue;
-    const std::int64_t index = std::int64_t{job.base} + job.ids[at];
+    const std::int32_t id = static_cast<const volatile std::int32_t*>(job.ids)[at];
+    if (id < 0) continue;
+    const std::int64_t index = std::int64_t{job.base} + id;
     good = index >= 0 && index < config.experts && records_[index];
     if (!good) break;
     if (place_[index] < 0) {
@@ -35,6 +37,7 @@ bool Engine::plan(Job& job) {
       made.index = static_cast<std::int32_t>(index);
       made.tokens = 0;
     }
+    pair_[at] = place_[index];
     Expert& expert = experts_[place_[index]];
     const int token = at / job.slots;
     // The same expert in two slots of a token is computed once.
@@ -55,8 +58,8 @@ bool Engine::plan(Job& job) {
     pairs += expert.tokens;
   }
   for (int at = 0; at < job.tokens * job.slots && good; at++) {
-    if (job.ids[at] < 0) continue;
-    const Expert& expert = experts_[place_[job.base + job.ids[at]]];
+    if (pair_[at] < 0) continue;
+    const Expert& expert = experts_[pair_[at]];
     const auto* token = std::find(expert.token, expert.token + expert.tokens, at / job.slots);
     pair_[at] = static_cast<std::int16_t>(expert.first + (token - expert.token));
   }
@@ -141,8 +144,8 @@ bool Engine::take(int phase, int domain, Unit& unit) {
 }
 
 Next Engine::start_of(const Unit& unit) const {
-  const int inputs = unit.phase == 0 ? config.hidden : config.intermediate;
-  const std::size_t band = static_cast<std::size_t>(inputs / 128) * kSuperblock;
+  const std::size_t superblocks = unit.phase == 0 ? config.hidden / 128 : down_superblocks();
+  const std::size_t band = superblocks * kSuperblock;
   const std::size_t matrix = static_cast<std::size_t>(config.intermediate / kBand) * (config.hidden / 128) * kSuperblock;
   const std::uint8_t* record = experts_[unit.expert].record;
   if (unit.phase == 0) return {record + unit.row * band, record + matrix + unit.row * band};
@@ -153,7 +156,7 @@ Next Engine::start_of(const Unit& unit) const {
 void Engine::up(const Unit& unit, Next after) {
   const Expert& expert = experts_[unit.expert];
   const Table& table = *tables_[expert.tokens];
-  const int tokens = expert.tokens, blocks = config.intermediate / kBlock, block = unit.row / 2;
+  const int tokens = expert.tokens, blocks = down_superblocks() * kBlocks, block = unit.row / 2;
   const Next now = start_of(unit);
   alignas(64) float out[2 * kMaxTokens * kBand];
   table.kernel[config.parts][tokens](now.a, now.b, config.hidden / 128, expert.x, after, out);
@@ -171,10 +174,16 @@ void Engine::up(const Unit& unit, Next after) {
     const std::size_t place = begin + m;
     table.quantize(values, config.parts, h_ + place * kBlock * config.parts, h_correction_ + place, h_unit_ + place);
   }
+  if (block + 1 < config.intermediate / kBlock) return;
+  // What w2 is filled up for: zeros, where another job may have left something.
+  const std::size_t rest = static_cast<std::size_t>(blocks - block - 1) * tokens, place = begin + tokens;
+  std::memset(h_ + place * kBlock * config.parts, 0, rest * kBlock * config.parts);
+  std::fill_n(h_correction_ + place, rest, 0);
+  std::fill_n(h_unit_ + place, rest, 0.f);
 }
 
 void Engine::down(const Job& job, const Unit& unit, Next after, float* results) {
-  const int blocks = config.intermediate / kBlock;
+  const int blocks = down_superblocks() * kBlocks;
   const Table& any = *tables_[1];
   alignas(64) float out[2 * kMaxTokens * kBand];
   Unit here = unit;
@@ -185,7 +194,7 @@ void Engine::down(const Job& job, const Unit& unit, Next after, float* results) 
     const Next now = start_of(here);
     const Unit beside{1, here.expert + 1, here.row};
     tables_[expert.tokens]->kernel[config.parts][expert.tokens](
-        now.a, now.b, config.intermediate / 128, x, beside.expert < expert_count_ ? start_of(beside) : after, out);
+        now.a, now.b, down_superblocks(), x, beside.expert < expert_count_ ? start_of(beside) : after, out);
     for (int half = 0; half < 2; half++)
       for (int m = 0; m < expert.tokens; m++)
         std::memcpy(results + (expert.first + m) * kRows + half * kBand, out + (half * expert.tokens + m) * kBand,

@@ -1,10 +1,12 @@
 #include "kernels/cpu_experts/engine.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -54,32 +56,41 @@ Engine::Engine(const Config& given) : config(given) {
     }
     before = after;
   }
-  struct Start {
-    Engine* engine;
-    int thread;
-  };
+  try {
+    start();
+  } catch (...) {
+    munmap(arena_, arena_size_);
+    throw;
+  }
+}
+
+void Engine::start() {
   handles_.reserve(threads());
-  for (int thread = 0; thread < threads(); thread++) {
+  for (int thread = 0; thread < threads(); thread++) starts_.push_back({this, thread});
+  // Signals are for threads that nobody waits for; but a fault is its own thread's.
+  sigset_t most, before;
+  sigfillset(&most);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&most, fault);
+  pthread_sigmask(SIG_SETMASK, &most, &before);
+  for (Start& start : starts_) {
     pthread_t handle;
     if (pthread_create(
             &handle, nullptr,
             [](void* argument) -> void* {
-              const Start start = *static_cast<Start*>(argument);
-              delete static_cast<Start*>(argument);
+              const Start& start = *static_cast<Start*>(argument);
               start.engine->work(start.thread);
               return nullptr;
             },
-            new Start{this, thread}))
+            &start))
       break;
     handles_.push_back(handle);
   }
-  if (static_cast<int>(handles_.size()) < threads()) {
-    pushed_.set(1);  // Without a job: the end.
-    for (pthread_t handle : handles_) pthread_join(handle, nullptr);
-    munmap(arena_, arena_size_);
-    throw std::runtime_error("only " + std::to_string(handles_.size()) + " of " + std::to_string(threads()) +
-                             " threads could be started");
-  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const std::size_t started = handles_.size();
+  if (started == starts_.size()) return;
+  close();
+  throw std::runtime_error("only " + std::to_string(started) + " of " + std::to_string(threads()) +
+                           " threads could be started");
 }
 
 Engine::~Engine() {
@@ -89,8 +100,11 @@ Engine::~Engine() {
 }
 
 void Engine::close() {
-  if (forked() || !push(nullptr)) return;
+  if (forked()) return;
+  push(nullptr);
+  const std::lock_guard<std::mutex> lock(ending_);
   for (pthread_t handle : handles_) pthread_join(handle, nullptr);
+  handles_.clear();
 }
 
 bool Engine::forked() const { return generation_ != forks.load(std::memory_order_relaxed); }
@@ -113,7 +127,7 @@ T* Engine::carve(std::size_t count) {
 void Engine::reserve(bool count_only) {
   carved_ = 0;
   const std::size_t tokens = kMaxTokens, pairs = tokens * config.slots;
-  const std::size_t blocks = config.hidden / kBlock, h_blocks = config.intermediate / kBlock;
+  const std::size_t blocks = config.hidden / kBlock, h_blocks = down_superblocks() * kBlocks;
   const std::size_t bytes = static_cast<std::size_t>(kBlock) * config.parts;
   experts_ = carve<Expert>(pairs);
   place_ = carve<std::int16_t>(config.experts);
@@ -138,12 +152,10 @@ void Engine::set_record(int expert, const std::uint8_t* record) { records_.at(ex
 
 bool Engine::submit(Job* job) {
   job->status.store(kWaiting, std::memory_order_relaxed);
-  if (forked()) {
-    job->status.store(kForked);
-    return false;
-  }
-  if (push(job)) return true;
-  job->status.store(kClosed);
+  const bool here = !forked();
+  if (here && push(job)) return true;
+  if (job->tokens >= 1 && job->tokens <= kMaxTokens) fill(*job, std::numeric_limits<float>::quiet_NaN());
+  job->status.store(here ? kClosed : kForked);
   return false;
 }
 
@@ -161,7 +173,8 @@ bool Engine::push(Job* job) {
 }
 
 void Engine::wait(const Job* job) {
-  if (forked() || job->status.load(std::memory_order_relaxed) == kClosed) return;
+  // A ticket tells nothing of a job that was not submitted, or 2^31 jobs ago.
+  if (forked() || job->status.load(std::memory_order_acquire) != kWaiting) return;
   const std::uint32_t ticket = job->ticket;
   finished_.wait(config.spin_ns, [=](std::uint32_t done) { return static_cast<std::int32_t>(done - ticket) >= 0; });
 }
@@ -205,7 +218,7 @@ void Engine::lead() {
     if (job_->tokens < 0 || plan(*job_)) {
       begun_.set(++round);
       run(*job_, 0);
-      if (job_->tokens >= 0) job_->status.store(kDone, std::memory_order_relaxed);
+      if (job_->tokens >= 0) job_->status.store(kDone, std::memory_order_release);
     }
     finished_.set(ticket);
   }

@@ -15,7 +15,15 @@ namespace moet::cpu {
 
 class Engine;
 
-enum Status : std::int32_t { kWaiting = 0, kDone = 1, kNoRecord = 2, kBadShape = 3, kForked = 4, kClosed = 5 };
+enum Status : std::int32_t {
+  kWaiting = 0,
+  kDone = 1,
+  kNoRecord = 2,
+  kBadShape = 3,
+  kForked = 4,
+  kClosed = 5,
+  kNotSubmitted = 6
+};
 
 // Of a call, by address: memory that stays, so that a captured graph can name it.
 struct Job {
@@ -49,16 +57,18 @@ class Engine {
 
   void set_record(int expert, const std::uint8_t* record);
   // Never allocates, never blocks but for a full queue. False when there are no threads: after close(), and in a process
-  // that was forked off.
+  // that was forked off. Outputs are NaN then.
   bool submit(Job* job);
   void wait(const Job* job);
-  // Ends the threads, after what was submitted before.
+  // Returns when the threads have ended, after what was submitted before.
   void close();
 
   // Runs `task(context, thread)` on all threads, between jobs.
   void everywhere(void (*task)(void*, int), void* context);
 
   const Config config;
+  // Of 16 rows of w2: the last is filled up where intermediate is no multiple of 128.
+  int down_superblocks() const { return (config.intermediate + kBlocks * kBlock - 1) / (kBlocks * kBlock); }
   int threads() const { return static_cast<int>(config.cores.size()); }
   bool forked() const;
   Isa isa_for(int tokens) const;
@@ -67,9 +77,13 @@ class Engine {
   struct Expert;
   struct Domain;
   struct Unit;
-
   struct Task;
+  struct Start {
+    Engine* engine;
+    int thread;
+  };
 
+  void start();
   bool push(Job* job);
   void work(int thread);
   void lead();
@@ -93,6 +107,7 @@ class Engine {
   const Table* tables_[kMaxTokens + 1] = {};
   std::vector<const std::uint8_t*> records_;
   std::vector<pthread_t> handles_;
+  std::vector<Start> starts_;
 
   // One piece of memory for all that a job needs.
   std::uint8_t* arena_ = nullptr;
@@ -109,7 +124,7 @@ class Engine {
   Domain* domains_ = nullptr;
   int domain_count_ = 0;
 
-  std::mutex pushing_;
+  std::mutex pushing_, ending_;
   bool closed_ = false;
   Job* queue_[kQueue] = {};
   Signal pushed_, begun_, finished_;

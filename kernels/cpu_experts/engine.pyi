@@ -4,6 +4,8 @@ NO_RECORD: int
 BAD_SHAPE: int
 FORKED: int
 CLOSED: int
+NOT_SUBMITTED: int
+WAITING: int
 
 def isas() -> list[str]: ...
 def host_functions() -> tuple[int, int, int]: ...

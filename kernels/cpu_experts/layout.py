@@ -7,11 +7,13 @@ A superblock is 16 rows by 128 inputs in 1088 bytes, 17 cache lines:
                        inputs 32 b + 8 q + 2 j in its low nibble and 32 b + 8 q + 2 j + 1 in its high nibble
 
 so that 64 bytes are one 32-bit word of each of 16 rows: the lane of a vector is the row, and nothing is ever summed
-across lanes. The bytes are those of the checkpoint in another order: as many, and none changed.
+across lanes. The bytes are those of the checkpoint in another order, none of them changed.
 
-A matrix [rows, inputs] is its superblocks, those of 16 rows beside each other: [rows / 16][inputs / 128]. The record of
-an expert is its matrices w1 [intermediate, hidden], w3 [intermediate, hidden] and w2 [hidden, intermediate], in this
-order, without anything between. Records begin at a multiple of 64 bytes in memory.
+A matrix [rows, inputs] is its superblocks, those of 16 rows beside each other: [rows / 16][inputs / 128]. Where inputs
+are no multiple of 128, as those of w2 in a shard, the last superblock of 16 rows is filled up with codes and scales of
+0; such inputs add exactly nothing. The record of an expert is its matrices w1 [intermediate, hidden], w3 [intermediate,
+hidden] and w2 [hidden, intermediate], in this order, without anything between. Records begin at a multiple of 64 bytes
+in memory.
 """
 
 from dataclasses import dataclass
@@ -34,30 +36,30 @@ Bytes = NDArray[np.uint8]
 def matrix_bytes(rows: int, inputs: int) -> int:
     """Bytes of a packed matrix.
 
-    Raises ValueError when `rows` is no multiple of 16 or `inputs` none of 128.
+    Raises ValueError when `rows` is no multiple of 16 or `inputs` none of 32.
 
     >>> matrix_bytes(2304, 5120)
     6266880
     """
-    if rows <= 0 or rows % ROWS or inputs <= 0 or inputs % INPUTS:
-        raise ValueError(f"a matrix of {rows} x {inputs}; expected multiples of {ROWS} rows and {INPUTS} inputs")
-    return rows // ROWS * (inputs // INPUTS) * SUPERBLOCK
+    if rows <= 0 or rows % ROWS or inputs <= 0 or inputs % BLOCK:
+        raise ValueError(f"a matrix of {rows} x {inputs}; expected multiples of {ROWS} rows and {BLOCK} inputs")
+    return rows // ROWS * -(-inputs // INPUTS) * SUPERBLOCK
 
 
 @dataclass(frozen=True)
 class Record:
     """Sizes of an expert's record.
 
-    Both dimensions are multiples of 128: each is the inputs of one of the matrices. Raises ValueError otherwise.
+    hidden is a multiple of 128; intermediate, the inputs of w2, of 32. Raises ValueError otherwise.
     """
 
     hidden: int
     intermediate: int
 
     def __post_init__(self) -> None:
-        for name, value in (("hidden", self.hidden), ("intermediate", self.intermediate)):
-            if value <= 0 or value % INPUTS:
-                raise ValueError(f"{name} is {value}; expected a positive multiple of {INPUTS}")
+        for name, value, unit in (("hidden", self.hidden, INPUTS), ("intermediate", self.intermediate, BLOCK)):
+            if value <= 0 or value % unit:
+                raise ValueError(f"{name} is {value}; expected a positive multiple of {unit}")
 
     def shape(self, matrix: str) -> tuple[int, int]:
         """Rows and inputs of "w1", "w3" or "w2"; KeyError for another name."""
@@ -74,7 +76,7 @@ class Record:
 
     @property
     def size(self) -> int:
-        """Bytes of the record: 3 * hidden * intermediate * 17 / 32.
+        """Bytes of the record: hidden * (2 * intermediate + inputs of w2, filled up to 128) * 17 / 32.
 
         >>> Record(5120, 2304).size
         18800640
@@ -103,7 +105,11 @@ def pack_matrix(codes: Bytes, scales: Bytes, out: Bytes | None = None) -> Bytes:
     flat = np.empty(size, np.uint8) if out is None else out
     if flat.dtype != np.uint8 or flat.shape != (size,) or not flat.flags.c_contiguous:
         raise ValueError(f"out: {flat.dtype} {flat.shape}; expected contiguous uint8 ({size},)")
-    bands, across = rows // ROWS, inputs // INPUTS
+    bands, across = rows // ROWS, -(-inputs // INPUTS)
+    missing = -inputs % INPUTS
+    if missing:
+        codes = np.pad(codes, ((0, 0), (0, missing // 2)))
+        scales = np.pad(scales, ((0, 0), (0, missing // BLOCK)))
     blocks = flat.reshape(bands, across, SUPERBLOCK)
     blocks[:, :, :SCALE_BYTES] = (
         scales.reshape(bands, ROWS, across, BLOCKS).transpose(0, 2, 3, 1).reshape(bands, across, SCALE_BYTES)
@@ -122,12 +128,12 @@ def unpack_matrix(flat: Bytes, rows: int, inputs: int) -> tuple[Bytes, Bytes]:
     size = matrix_bytes(rows, inputs)
     if flat.dtype != np.uint8 or flat.size != size:
         raise ValueError(f"{flat.size} x {flat.dtype}; expected {size} x uint8 for a matrix of {rows} x {inputs}")
-    bands, across = rows // ROWS, inputs // INPUTS
+    bands, across = rows // ROWS, -(-inputs // INPUTS)
     blocks = flat.reshape(bands, across, SUPERBLOCK)
     scales = blocks[:, :, :SCALE_BYTES].reshape(bands, across, BLOCKS, ROWS).transpose(0, 3, 1, 2)
     words = np.ascontiguousarray(blocks[:, :, SCALE_BYTES:]).view(np.uint32).reshape(bands, across, BLOCKS * 4, ROWS)
-    codes = np.ascontiguousarray(words.transpose(0, 3, 1, 2)).view(np.uint8)
-    return codes.reshape(rows, inputs // 2), np.ascontiguousarray(scales).reshape(rows, inputs // BLOCK)
+    codes = np.ascontiguousarray(words.transpose(0, 3, 1, 2)).view(np.uint8).reshape(rows, -1)[:, : inputs // 2]
+    return np.ascontiguousarray(codes), np.ascontiguousarray(scales.reshape(rows, -1)[:, : inputs // BLOCK])
 
 
 def pack_expert(record: Record, matrices: dict[str, tuple[Bytes, Bytes]], out: Bytes | None = None) -> Bytes:

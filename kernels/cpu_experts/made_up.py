@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .layout import ALIGNMENT, SCALE_BYTES, SUPERBLOCK, Record
+from .layout import ALIGNMENT, SCALE_BYTES, SUPERBLOCK, Record, pack_expert, unpack_expert
 from .reference import Words, to_bfloat16
 
 Bytes = NDArray[np.uint8]
@@ -36,8 +36,9 @@ def fill(flat: Bytes, seed: int, scales: tuple[int, int] = (118, 122)) -> Bytes:
 
 
 def record(shape: Record, seed: int, scales: tuple[int, int] = (118, 122)) -> Bytes:
-    """A record of random bytes at a multiple of 64."""
-    return fill(aligned(shape.size), seed, scales)
+    """A record of random bytes, and zeros where it is filled up, at a multiple of 64."""
+    flat = fill(aligned(shape.size), seed, scales)
+    return pack_expert(shape, unpack_expert(shape, flat), out=flat)
 
 
 def activations(shape: Sequence[int], seed: int) -> Words:

@@ -41,7 +41,7 @@ __attribute__((target("amx-tile,amx-int8"))) std::int64_t tdpbssd(int rows, std:
     std::memcpy(config + 16 + 2 * tile, &bytes, 2);
     config[48 + tile] = tile == 6 ? 8 : static_cast<std::uint8_t>(rows);
   }
-  _tile_loadconfig(config);
+  asm volatile("ldtilecfg %0" ::"m"(config));
   _tile_zero(5);
   _tile_zero(6);
   for (std::int64_t i = 0; i < rounds; i++)

@@ -1,5 +1,6 @@
 """Addresses of arrays and tensors, checked: numpy's and torch's, which need not be there."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,16 @@ _NAMES = {"bfloat16": ("bfloat16", "uint16"), "float32": ("float32",), "int32": 
 
 @dataclass(frozen=True)
 class Memory:
-    """Where something lies, and the object that keeps it there."""
+    """Where something lies, how many bytes it has, and the object that keeps it there."""
 
     address: int
     shape: tuple[int, ...]
+    size: int
     owner: object
+
+    def overlaps(self, other: "Memory") -> bool:
+        """Whether they have a byte in common."""
+        return self.address < other.address + other.size and other.address < self.address + self.size
 
 
 def _is_tensor(value: object) -> bool:
@@ -26,8 +32,8 @@ def of(value: Any, name: str, dtype: str, shape: tuple[int | None, ...], *, writ
     """The memory of an array or a tensor in this machine's RAM.
 
     `dtype` is bfloat16, float32, int32 or uint8, `shape` what it must have, None where anything will do; `written` when
-    it will be. Raises TypeError for what is neither or of another dtype, and ValueError for another shape, for
-    what is not contiguous, on a GPU, not aligned to its elements, or read only.
+    it will be. Raises TypeError for what is neither or of another dtype or byte order, and ValueError for another
+    shape, for what is not contiguous, on a GPU, not aligned to its elements, or read only.
     """
     if _is_tensor(value):
         kind = str(value.dtype).removeprefix("torch.")
@@ -35,6 +41,8 @@ def of(value: Any, name: str, dtype: str, shape: tuple[int | None, ...], *, writ
         if value.device.type != "cpu":
             raise ValueError(f"{name} is on {value.device}; expected a tensor in host memory")
     elif isinstance(value, np.ndarray):
+        if not value.dtype.isnative:
+            raise TypeError(f"{name} has its bytes in another order than this machine; expected native {dtype}")
         kind, contiguous, writable = value.dtype.name, value.flags.c_contiguous, value.flags.writeable
         address = value.__array_interface__["data"][0] if value.dtype.names is None else None
     else:
@@ -54,4 +62,4 @@ def of(value: Any, name: str, dtype: str, shape: tuple[int | None, ...], *, writ
     element = {"bfloat16": 2, "uint8": 1}.get(dtype, 4)
     if address % element:
         raise ValueError(f"{name} is at {address:#x}; expected a multiple of {element}")
-    return Memory(address, found, value)
+    return Memory(address, found, math.prod(found) * element, value)

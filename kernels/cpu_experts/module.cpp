@@ -36,6 +36,7 @@ double seconds_of(Engine& engine, void (*task)(void*, int), void* context) {
 }
 
 double read_seconds(Engine& engine, Address memory, std::size_t bytes, int ahead) {
+  isa_table(kAvx2);
   struct Share {
     const std::uint8_t* memory;
     std::size_t bytes;
@@ -81,7 +82,7 @@ std::unique_ptr<Job> new_job(Engine& engine, Address x, Address ids, Address wei
   job->tokens = tokens;
   job->slots = slots;
   job->base = base;
-  job->ticket = 0;
+  job->status = kNotSubmitted;
   return job;
 }
 
@@ -94,6 +95,8 @@ PYBIND11_MODULE(engine, m) {
   m.attr("BAD_SHAPE") = static_cast<int>(kBadShape);
   m.attr("FORKED") = static_cast<int>(kForked);
   m.attr("CLOSED") = static_cast<int>(kClosed);
+  m.attr("NOT_SUBMITTED") = static_cast<int>(kNotSubmitted);
+  m.attr("WAITING") = static_cast<int>(kWaiting);
   m.def(
       "isas",
       [] {

@@ -16,18 +16,33 @@ from typing import Any
 import numpy as np
 
 from . import memory, topology
-from .engine import BAD_SHAPE, CLOSED, DONE, FORKED, MAX_TOKENS, NO_RECORD, Engine, host_functions, isas
+from .engine import (
+    BAD_SHAPE,
+    CLOSED,
+    DONE,
+    FORKED,
+    MAX_TOKENS,
+    NO_RECORD,
+    NOT_SUBMITTED,
+    WAITING,
+    Engine,
+    host_functions,
+    isas,
+)
 from .engine import Job as _Job
 from .layout import ALIGNMENT, MATRICES, Record
 
 __all__ = ["MAX_TOKENS", "CpuExperts", "ExpertsError", "Job", "host_function", "isas"]
 
 _FORKED = "these threads are in the process that this one was forked from; make a CpuExperts here"
+_NOT_YET = "this job is not computed yet: run() it, or submit() and wait()"
 _FAULTS = {
     NO_RECORD: "an id names an expert that is not below `experts`, or has no record: set_record() it; outputs are NaN",
     BAD_SHAPE: "tokens or slots are more than this CpuExperts was made for",
     FORKED: _FORKED,
-    CLOSED: "this CpuExperts is closed",
+    CLOSED: "this CpuExperts is closed; outputs are NaN",
+    NOT_SUBMITTED: _NOT_YET,
+    WAITING: _NOT_YET,
 }
 
 
@@ -64,9 +79,12 @@ class Job:
         return self._inner.address
 
     def run(self) -> None:
-        """Computes it, and returns when its outputs are there. Raises ExpertsError, as `check` does."""
-        self._tier._here()
-        self._tier._engine.run(self._inner)
+        """Computes it, and returns when its outputs are there. Raises ExpertsError, as `submit` and `check` do."""
+        self._keep()
+        try:
+            self._tier._engine.run(self._inner)
+        finally:
+            self._tier._submitted.pop(self.address, None)
         self.check()
 
     def submit(self) -> None:
@@ -74,12 +92,15 @@ class Job:
 
         Raises ExpertsError when it is in the queue already.
         """
-        self._tier._here()
-        if self.address in self._tier._submitted:
-            raise ExpertsError("this job is submitted already; wait for it first, or make another one")
-        # Kept until it is waited for: the threads write to its memory.
-        self._tier._submitted[self.address] = self._inner, self._kept
+        self._keep()
         self._tier._engine.submit(self._inner)
+
+    def _keep(self) -> None:
+        # Until it is waited for: the threads write to its memory.
+        self._tier._here()
+        mine = self._inner, self._kept
+        if self._tier._submitted.setdefault(self.address, mine) is not mine:
+            raise ExpertsError("this job is submitted already; wait for it first, or make another one")
 
     def wait(self) -> None:
         """Returns when its outputs are there. Raises ExpertsError, as `check` does."""
@@ -89,17 +110,17 @@ class Job:
         self.check()
 
     def check(self) -> None:
-        """Raises ExpertsError when the last run could not be computed: a host function has no other way to say it."""
+        """Raises ExpertsError when the last run was not computed, or not yet: a host function cannot say it."""
         status = self._inner.status
-        if status not in (0, DONE):
+        if status != DONE:
             raise ExpertsError(_FAULTS[status])
 
 
 class CpuExperts:
     """Threads, and the experts whose records they read.
 
-    hidden, intermediate: multiples of 128. experts: how many records there can be, numbered from 0, of all layers.
-    slots: the most experts of a token. limit: SwiGLU's clamp (10 for DeepSeek-V4), math.inf for none.
+    hidden, intermediate: multiples of 128 and of 32. experts: how many records there can be, numbered from 0, of all
+    layers. slots: the most experts of a token. limit: SwiGLU's clamp (10 for DeepSeek-V4), math.inf for none.
     activations: "int16", or "int8", which is faster at several tokens; its error is about 2 % of an expert's rms.
     isa: "auto", or one of `isas()`; all give the same bits. cores: one thread is pinned to each, `topology.pick`
     chooses them; by default all that this process may use but, of more than four, one: the thread that waits for a job
@@ -124,7 +145,8 @@ class CpuExperts:
         spin: float = 0.002,
     ) -> None:
         self.record = Record(hidden, intermediate)
-        for name, value, most in (("experts", experts, 1 << 24), ("slots", slots, 64)):
+        sizes = ("hidden", hidden, 1 << 20), ("intermediate", intermediate, 1 << 20)
+        for name, value, most in (*sizes, ("experts", experts, 1 << 24), ("slots", slots, 64)):
             if not 0 < value <= most:
                 raise ValueError(f"{name} is {value}; expected 1 to {most}")
         if activations not in ("int16", "int8"):
@@ -197,12 +219,14 @@ class CpuExperts:
     def place(self, expert: int) -> str:
         """Moves the rows of an expert's record to the memory nodes of the threads that read them.
 
-        Says in a line what was done: nothing on a machine with one node. Raises KeyError for an expert without a
-        record, OSError when the system refuses.
+        Says in a line what was done: nothing on a machine with one node, or for threads without cores. Raises KeyError
+        for an expert without a record, OSError when the system refuses.
         """
         found = memory.of(self._records[expert], "record", "uint8", (self.record.size,))
         if len(topology.nodes()) < 2:
             return "one memory node: nothing to place"
+        if min(self.cores) < 0:
+            return "threads that are not pinned: nothing to place"
         node_of = {core: node for node, its in topology.nodes().items() for core in its}
         said = []
         for domain in sorted(set(self._domains)):
@@ -227,7 +251,8 @@ class CpuExperts:
 
         x: bfloat16 (in numpy also uint16) [tokens, hidden], 1 to 8 tokens. ids: int32 [tokens, slots], below 0 for
         experts that others compute. weights: fp32, as ids. out32, out16: fp32 and bfloat16 [tokens, hidden], either or
-        both. base: added to the ids that are not below 0. Raises TypeError or ValueError for anything else.
+        both, and no memory of the others. base: added to the ids that are not below 0. Raises TypeError or ValueError
+        for anything else.
         """
         tokens = memory.of(x, "x", "bfloat16", (None, self.record.hidden))
         count = tokens.shape[0]
@@ -240,10 +265,18 @@ class CpuExperts:
         if not 0 <= base < self.experts:
             raise ValueError(f"base is {base}; expected 0 to {self.experts - 1}")
         factors = memory.of(weights, "weights", "float32", (count, slots))
-        first, second = (
-            0 if out is None else memory.of(out, name, dtype, (count, self.record.hidden), written=True).address
-            for out, name, dtype in ((out32, "out32", "float32"), (out16, "out16", "bfloat16"))
-        )
+        used = {"x": tokens, "ids": its, "weights": factors}
+        address = {"out32": 0, "out16": 0}
+        for name, out, dtype in (("out32", out32, "float32"), ("out16", out16, "bfloat16")):
+            if out is None:
+                continue
+            found = memory.of(out, name, dtype, (count, self.record.hidden), written=True)
+            for other, taken in used.items():
+                if found.overlaps(taken):
+                    raise ValueError(f"{name} overlaps {other}; expected memory of its own")
+            used[name] = found
+            address[name] = found.address
+        first, second = address.values()
         if not first and not second:
             raise ValueError("out32 and out16 are both missing; expected at least one of them")
         inner = _Job(self._engine, tokens.address, its.address, factors.address, first, second, count, slots, base)
@@ -251,6 +284,6 @@ class CpuExperts:
 
     def __call__(self, x: Any, ids: Any, weights: Any, *, base: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Sums over the experts of each token, fp32 [tokens, hidden]; arguments and errors as `job` and `run` have."""
-        out = np.empty(tuple(x.shape), np.float32)
+        out = np.empty(memory.of(x, "x", "bfloat16", (None, self.record.hidden)).shape, np.float32)
         self.job(x, ids, weights, out32=out, base=base).run()
         return out

@@ -35,6 +35,30 @@ def test_every_nibble_is_where_the_definition_says() -> None:
             assert flat[begin + block * 16 + row % 16] == scales[row, k // 32]
 
 
+def test_inputs_that_do_not_fill_a_superblock() -> None:
+    """A shard of an expert: 2304 / 4. The last superblocks are filled up with codes and scales of 0."""
+    record = Record(5120, 576)
+    assert record.matrix_bytes("w1") == 5120 * 576 * 17 // 32
+    assert record.matrix_bytes("w2") == 5120 * 640 * 17 // 32
+    assert record.size == 5120 * (2 * 576 + 640) * 17 // 32 == 4_874_240
+    codes, scales = random_matrix(32, 192, 6)
+    codes |= 0x11
+    scales |= 1
+    flat = layout.pack_matrix(codes, scales)
+    wide_codes, wide_scales = np.zeros((32, 128), np.uint8), np.zeros((32, 8), np.uint8)
+    wide_codes[:, :96], wide_scales[:, :6] = codes, scales
+    assert np.array_equal(flat, layout.pack_matrix(wide_codes, wide_scales))
+    found = layout.unpack_matrix(flat, 32, 192)
+    assert np.array_equal(found[0], codes)
+    assert np.array_equal(found[1], scales)
+    assert all(part.flags.c_contiguous for part in found)
+    small = Record(128, 32)
+    matrices = {name: random_matrix(*small.shape(name), seed) for seed, name in enumerate(layout.MATRICES)}
+    back = layout.unpack_expert(small, layout.pack_expert(small, matrices))
+    for name, pair in matrices.items():
+        assert all(np.array_equal(one, other) for one, other in zip(back[name], pair, strict=True))
+
+
 @pytest.mark.parametrize(("hidden", "intermediate"), [(128, 128), (256, 384), (640, 128)])
 def test_back_exactly(hidden: int, intermediate: int) -> None:
     record = Record(hidden, intermediate)
@@ -66,9 +90,10 @@ def test_strided_codes() -> None:
     assert np.array_equal(layout.pack_matrix(wide[:, ::2], scales), layout.pack_matrix(codes, scales))
 
 
-@pytest.mark.parametrize(("hidden", "intermediate"), [(0, 128), (128, 0), (-128, 128), (5120, 576), (100, 128)])
+@pytest.mark.parametrize(("hidden", "intermediate"), [(0, 128), (128, 0), (-128, 128), (576, 128), (128, 560)])
 def test_dimensions_that_do_not_fit(hidden: int, intermediate: int) -> None:
-    with pytest.raises(ValueError, match="expected a positive multiple of 128"):
+    wrong = "hidden is .* positive multiple of 128" if hidden != 128 else "intermediate is .* positive multiple of 32"
+    with pytest.raises(ValueError, match=wrong):
         Record(hidden, intermediate)
 
 
@@ -77,6 +102,8 @@ def test_misuse() -> None:
     record = Record(128, 128)
     with pytest.raises(ValueError, match="expected multiples of 16 rows"):
         layout.pack_matrix(codes[:8], scales[:8])
+    with pytest.raises(ValueError, match="and 32 inputs"):
+        layout.pack_matrix(codes[:, :24], scales)
     with pytest.raises(ValueError, match=r"scales of the matrix: uint8 \(16, 2\)"):
         layout.pack_matrix(codes, scales[:, :2])
     with pytest.raises(ValueError, match="codes of the matrix: int8"):

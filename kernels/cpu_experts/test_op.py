@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernels.cpu_experts import made_up, reference
-from kernels.cpu_experts.layout import SCALE_BYTES, SUPERBLOCK, Record
+from kernels.cpu_experts.layout import SCALE_BYTES, SUPERBLOCK, Record, pack_expert, unpack_expert
 from kernels.cpu_experts.made_tier import made, same
 from kernels.cpu_experts.op import MAX_TOKENS, isas
 
@@ -21,8 +21,16 @@ def isa(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-# One superblock across and several; fewer units than threads.
-SHAPES = [Record(128, 128), Record(128, 512), Record(640, 128), Record(384, 256)]
+# One superblock across and several; fewer units than threads; the last superblock of w2 filled up by 1, 2 and 3 blocks.
+SHAPES = [
+    Record(128, 128),
+    Record(128, 512),
+    Record(640, 128),
+    Record(384, 256),
+    Record(128, 224),
+    Record(256, 576),
+    Record(128, 32),
+]
 
 
 @pytest.mark.parametrize("activations", BITS)
@@ -40,8 +48,9 @@ def test_every_count_of_tokens(isa: str, activations: str, shape: Record) -> Non
 
 
 @pytest.mark.parametrize("activations", BITS)
-def test_routing(isa: str, activations: str) -> None:
-    shape = Record(256, 384)
+@pytest.mark.parametrize("intermediate", [384, 288])
+def test_routing(isa: str, activations: str, intermediate: int) -> None:
+    shape = Record(256, intermediate)
     records = {expert: made_up.record(shape, expert) for expert in range(5)}
     tier = made(shape, records, isa=isa, activations=activations, threads=3)
     for tokens in range(1, MAX_TOKENS + 1):
@@ -175,3 +184,25 @@ def test_nothing_is_written_beside_the_outputs(isa: str) -> None:
         tier.job(x, np.zeros((tokens, 1), np.int32), np.ones((tokens, 1), np.float32), out32=room[1 : 1 + tokens]).run()
         assert (room[0] == 7).all()
         assert (room[1 + tokens :] == 7).all()
+
+
+def test_filling_up_changes_no_bit(isa: str) -> None:
+    """A shard whose inputs end within a superblock, and the same with rows of zeros in all matrices: one result."""
+    shard, whole = Record(128, 160), Record(128, 256)
+    found = unpack_expert(shard, made_up.record(shard, 17))
+    wider = {}
+    for name, (codes, scales) in found.items():
+        rows, inputs = whole.shape(name)
+        wider[name] = np.zeros((rows, inputs // 2), np.uint8), np.zeros((rows, inputs // 32), np.uint8)
+        for to, given in zip(wider[name], (codes, scales), strict=True):
+            to[: given.shape[0], : given.shape[1]] = given
+    flat = pack_expert(whole, wider, out=made_up.aligned(whole.size))
+    x = made_up.activations((MAX_TOKENS, 128), 18)
+    x[3, 0] = 0x7F80
+    ids, weights = np.zeros((MAX_TOKENS, 1), np.int32), np.ones((MAX_TOKENS, 1), np.float32)
+    want = made(whole, {0: flat}, isa=isa)(x, ids, weights)
+    tier = made(shard, {0: made_up.record(shard, 17)}, isa=isa)
+    for tokens in range(1, MAX_TOKENS + 1):
+        # A job before it whose h are no numbers, of more tokens: they lie where zeros belong.
+        assert np.isnan(tier(np.full((MAX_TOKENS, 128), 0x7FC0, np.uint16), ids, weights)).all()
+        assert same(tier(x[:tokens], ids[:tokens], weights[:tokens]), want[:tokens])

@@ -96,6 +96,14 @@ def test_placed() -> None:
     assert np.array_equal(record, kept)
 
 
+def test_placed_for_threads_without_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Record(256, 256)
+    tier = CpuExperts(256, 256, 1, 1, threads=2)
+    tier.set_record(0, made_up.record(shape, 1))
+    monkeypatch.setattr(topology, "nodes", lambda: {0: [0], 1: [1]})
+    assert tier.place(0) == "threads that are not pinned: nothing to place"
+
+
 def test_bound_where_there_are_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with two nodes: what the system then says is passed on."""
     memory = made_up.arena(1 << 20)

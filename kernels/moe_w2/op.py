@@ -93,8 +93,10 @@ def moe_w2(
     Raises RuntimeError naming the argument that does not fit.
     """
     if out is None:
-        elements = base.planes.shape[1] * base.planes.shape[2] * 4
-        out = x.new_empty((*topk_ids.shape, elements // x.shape[-1]), dtype=out_dtype)
+        # Of shapes without it the operator says what is wrong.
+        has_rows = base.planes.dim() == 3 and x.dim() > 0 and x.shape[-1] > 0
+        rows = base.planes.shape[1] * base.planes.shape[2] * 4 // x.shape[-1] if has_rows else 0
+        out = x.new_empty((*topk_ids.shape, rows), dtype=out_dtype)
     torch.ops.moet.moe_w2(
         x,
         x_scale,

@@ -1,6 +1,7 @@
 """What can be seen of the operator without a GPU: that it loads, is registered, and says what it cannot take."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -139,6 +140,25 @@ MISUSES: list[tuple[str, Change]] = [
 def test_misuse(message: str, change: Change) -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.ops.moet.moe_w2(*(arguments() | change()).values())
+    assert str(caught.value).startswith(f"moe_w2: {message}")
+
+
+@pytest.mark.parametrize(
+    ("message", "change"),
+    [
+        ("planes: shape is [3, 2048]; expected 3 dimensions", {"planes": bytes_of(SLOTS, 2048)}),
+        ("planes: shape is [0, 2, 1024]; expected dimension 0", {"planes": bytes_of(0, PARTS, 1024)}),
+        ("planes: shape is []; expected 3 dimensions", {"planes": bytes_of(1)[0]}),
+        ("x: shape is []; expected 2 dimensions", {"x": fp8(1)[0]}),
+        ("x: shape is [3, 0]; expected dimension 1 to be 64 to 7168", {"x": fp8(M, 0)}),
+        ("topk_ids: shape is []; expected 2 dimensions", {"topk_ids": ints(1)[0]}),
+    ],
+)
+def test_misuse_where_the_output_is_made(message: str, change: Tensors) -> None:
+    there: dict[str, Any] = arguments() | change
+    base = Slots(there["planes"], there["scales"], there["table"])
+    with pytest.raises(RuntimeError) as caught:
+        moe_w2(there["x"], there["x_scale"], there["topk_ids"], base, missing=there["missing"])
     assert str(caught.value).startswith(f"moe_w2: {message}")
 
 

@@ -81,3 +81,5 @@ def test_bound_is_more_for_bfloat16_and_nothing_where_nothing_is_computed() -> N
     exact = reference.moe_w2(x, ids, weights, N)
     rounded = exact.astype(ml_dtypes.bfloat16).astype(np.float64)
     assert np.all(np.abs(rounded - exact) <= wide)
+    typical = np.median(np.abs(x * weights[0]), axis=1)
+    assert np.all(typical > 2 * wide[0, 0]), "an output that lacks a product would pass"

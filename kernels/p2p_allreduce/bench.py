@@ -36,6 +36,8 @@ ROUNDS = 4
 _WARM_UP = 10
 # To choose among configurations.
 _TRIAL_REPLAYS = 9
+# FlashInfer's have up to 190 configurations a size.
+_PATIENCE_S = 1800.0
 
 _DEPENDENT = "dependent"
 
@@ -170,12 +172,10 @@ def _ways(me: ranks.Rank, libraries: dict[str, Path]) -> Iterator[list[Way]]:
 def measure(libraries: dict[str, Path], me: ranks.Rank) -> dict[int, dict[str, Times]]:
     """On each rank: times of every size by every way that can."""
     os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
-    found: dict[int, dict[str, Times]] = {}
+    # To the end: what vLLM has summed in a graph is mapped by its peers, so torch must not give it back to CUDA.
+    xs = [part(me.rank, size // 2, me.device) for size in SIZES]
     with _ways(me, libraries) as ways:
-        for size in SIZES:
-            x = part(me.rank, size // 2, me.device)
-            found[size] = _measured(me, ways, x)
-    return found
+        return {size: _measured(me, ways, x) for size, x in zip(SIZES, xs, strict=True)}
 
 
 def link_rate() -> float:
@@ -215,7 +215,7 @@ def rows(_: float, **libraries: Path) -> list[table.Row]:
     if world < 2:
         return [{"ranks": "one card: nothing to measure"}]
     rate = link_rate()
-    found = ranks.run(world, functools.partial(measure, libraries))[0]
+    found = ranks.run(world, functools.partial(measure, libraries), _PATIENCE_S)[0]
     return [row(world, size, rate, ways) for size, ways in found.items()]
 
 

@@ -1,13 +1,17 @@
 """Ranks of one host that sum tensors through each other's memory: setting up, proving that it works, taking down."""
 
+import contextlib
+import functools
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from . import op
+
+T = TypeVar("T")
 
 # Gives every rank what each of them passed, in order of rank; all call it equally often.
 Gather = Callable[[Any], list[Any]]
@@ -45,6 +49,14 @@ def _boot() -> str:
     """Names this start of this host: processes with the same one share its memory."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else platform.node()
+
+
+def _tried(step: Callable[[], T]) -> tuple[T | None, str | None]:
+    """What a step returns, or in a line why it cannot: who raised here would leave the others waiting."""
+    try:
+        return step(), None
+    except (RuntimeError, AssertionError) as error:
+        return None, (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _problem_with(device: torch.device, cards: list[tuple[str, str]]) -> str | None:
@@ -88,16 +100,16 @@ class PeerAllReduce:
         self._deadline_ns = int(deadline_s * 1e9)
         self._own = 0
         self._workspaces: list[int] = []
-        self._status = torch.zeros(1, dtype=torch.int64, pin_memory=True)
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        cards = gather((_boot(), uuid))
+        card, problem = _tried(self._card)
+        cards = gather(card)
         self.world = len(cards)
-        self._agree(_problem_with(device, cards))
-        handle, problem = self._exported()
+        self._agree(problem)
+        self._agree(*_tried(lambda: _problem_with(device, cards)))
+        handle, problem = _tried(self._exported)
         handles = gather(handle)
         self._agree(problem)
-        self._agree(self._opened(handles))
-        self._agree(self._disproof())
+        self._agree(_tried(lambda: self._open(handles))[1])
+        self._agree(*_tried(self._first_wrong_sum))
 
     def all_reduce(self, x: torch.Tensor, out: torch.Tensor | None = None, *, dependent: bool = False) -> torch.Tensor:
         """Returns the sum of x over the ranks, in `out`, or in a new tensor; op.fits() says which x it takes.
@@ -132,48 +144,45 @@ class PeerAllReduce:
         """Unmaps the peers' memory and frees this rank's; no launch may be in flight.
 
         Args:
-            peers_are_there: every rank closes, so that none frees what another has mapped. If not, this rank's memory
-                is left to the end of the process.
+            peers_are_there: every rank closes, so that none frees what another has mapped. If not, or if one cannot
+                unmap it, this rank's memory is left to the end of the process.
+
+        Raises RuntimeError where CUDA does; no other rank is left waiting.
         """
-        for rank, address in enumerate(self._workspaces):
-            if rank != self.rank:
-                torch.ops.moet.p2p_close(self.device.index, address)
+        mapped = [address for rank, address in enumerate(self._workspaces) if rank != self.rank]
         self._workspaces = []
-        if peers_are_there:
-            self._gather(None)
-        if peers_are_there and self._own:
+        unmap = functools.partial(torch.ops.moet.p2p_close, self.device.index)
+        problems = [problem for address in mapped if (problem := _tried(functools.partial(unmap, address))[1])]
+        if peers_are_there and not any(self._gather(bool(problems))) and self._own:
             torch.ops.moet.p2p_release(self.device.index, self._own)
             self._own = 0
-
-    def _agree(self, problem: str | None) -> None:
-        """Raises PeerMemoryError where any rank has a problem."""
-        problems = [f"rank {rank}: {said}" for rank, said in enumerate(self._gather(problem)) if said is not None]
         if problems:
-            self.close()
-            raise PeerMemoryError(f"p2p_allreduce: {'; '.join(problems)}")
+            raise RuntimeError(problems[0])
 
-    def _exported(self) -> tuple[list[int], str | None]:
-        try:
-            self._own = torch.ops.moet.p2p_allocate(self.device.index, self.world)
-            return torch.ops.moet.p2p_export(self.device.index, self._own), None
-        except RuntimeError as error:
-            return [], str(error)
+    def _agree(self, *problems: str | None) -> None:
+        """Raises PeerMemoryError where any rank has a problem: the first of those here that is one."""
+        mine = next((problem for problem in problems if problem is not None), None)
+        said = [f"rank {rank}: {problem}" for rank, problem in enumerate(self._gather(mine)) if problem is not None]
+        if said:
+            with contextlib.suppress(RuntimeError):
+                self.close()
+            raise PeerMemoryError(f"p2p_allreduce: {'; '.join(said)}")
 
-    def _opened(self, handles: list[list[int]]) -> str | None:
-        try:
-            for rank, handle in enumerate(handles):
-                opened = self._own if rank == self.rank else torch.ops.moet.p2p_open(self.device.index, handle)
-                self._workspaces.append(opened)
-            self._told = _word_at(self._own + op.TOLD, self.device)
-        except RuntimeError as error:
-            return str(error)
-        return None
+    def _card(self) -> tuple[str, str]:
+        """The host and the card of this rank."""
+        self._status = torch.zeros(1, dtype=torch.int64, pin_memory=True)
+        return _boot(), str(torch.cuda.get_device_properties(self.device).uuid)
 
-    def _disproof(self) -> str | None:
-        try:
-            return self._first_wrong_sum()
-        except RuntimeError as error:
-            return str(error)
+    def _exported(self) -> list[int]:
+        """Allocates the workspace; returns its handle."""
+        self._own = torch.ops.moet.p2p_allocate(self.device.index, self.world)
+        return list(torch.ops.moet.p2p_export(self.device.index, self._own))
+
+    def _open(self, handles: list[list[int]]) -> None:
+        for rank, handle in enumerate(handles):
+            opened = self._own if rank == self.rank else torch.ops.moet.p2p_open(self.device.index, handle)
+            self._workspaces.append(opened)
+        self._told = _word_at(self._own + op.TOLD, self.device)
 
     def _first_wrong_sum(self) -> str | None:
         """Sums integers, which have no rounding; says what came out wrong."""

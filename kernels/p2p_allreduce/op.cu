@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(kThreads) allreduce(const __grid_constant__ Ar
             workspace_of(p, peer).data(parity, p.rank, p.world)[u] = mine;
         }
     }
-    __syncthreads();
+    // One answer for the block: another may give up while these threads look, and what some kept back has not arrived.
+    bool arrived = !__syncthreads_or(failed_before);
     // A warp for each peer: threads of one warp that wait could keep the one that has given up from saying so.
-    bool arrived = !failed_before;
     const int peer = thread / 32;
     if (arrived && thread % 32 == 0 && peer < p.world && peer != p.rank) {
         const uint64_t arrival = arrival_of(round, p.units, FORM);

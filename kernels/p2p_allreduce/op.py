@@ -95,7 +95,7 @@ def p2p_allreduce(
     """Writes the sum of x over all ranks to out. Every rank calls it, in the same order, on one stream at a time.
 
     The sum is in fp32, in order of rank, and rounded once: the same bits on every rank and in every run. Where a peer
-    does not come, out is NaN, status has the failure (Failure.of), and every later launch ends at once in the same way.
+    does not come, out has NaN, status has the failure (Failure.of), and every later launch ends at once with NaN alone.
 
     Args:
         x: bfloat16, float16 or float32; contiguous, a multiple of 16 bytes up to 512 KiB, aligned to 16.

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ import torch
 from torch import distributed
 
 from kernels.p2p_allreduce.communicator import PeerAllReduce
+
+# How long ranks may be silent.
+PATIENCE_S = 240.0
 
 
 class Rank:
@@ -124,7 +127,7 @@ class Ranks:
         beside.write_text(" ".join(map(str, members)))
         beside.rename(beside.with_suffix(""))
 
-    def hear(self, rank: int, kind: str = "said", seconds: float = 240.0) -> Any:
+    def hear(self, rank: int, kind: str = "said", seconds: float = PATIENCE_S) -> Any:
         """Waits for what a rank tells. Raises AssertionError with its traceback where it raised, or ended, instead."""
         assert self._pipes[rank].poll(seconds), f"rank {rank}: nothing in {seconds:.0f} s"
         try:
@@ -134,12 +137,22 @@ class Ranks:
         assert found == kind, f"rank {rank}: {what}"
         return what
 
-    def results(self, ranks: Sequence[int] | None = None) -> list[Any]:
-        """Waits for what the functions of `ranks` (all, if None) return."""
-        return [self.hear(rank, "returned") for rank in (range(len(self._pipes)) if ranks is None else ranks)]
+    def results(self, ranks: Sequence[int] | None = None, seconds: float = PATIENCE_S) -> list[Any]:
+        """Waits for what the functions of `ranks` (all, if None) return.
+
+        Raises AssertionError with what is wrong with the first that raised, or ended: the others may wait for it.
+        """
+        left = list(range(len(self._pipes)) if ranks is None else ranks)
+        found: dict[int, Any] = {}
+        end = time.monotonic() + seconds
+        while waiting := [rank for rank in left if rank not in found]:
+            ready = wait([self._pipes[rank] for rank in waiting], max(0.0, end - time.monotonic()))
+            assert ready, f"ranks {waiting}: nothing in {seconds:.0f} s"
+            found |= {rank: self.hear(rank, "returned") for rank in waiting if self._pipes[rank] in ready}
+        return [found[rank] for rank in left]
 
 
-def run(world: int, function: Callable[[Rank], Any]) -> list[Any]:
-    """Runs a function on every rank of a world; returns what each returned."""
+def run(world: int, function: Callable[[Rank], Any], seconds: float = PATIENCE_S) -> list[Any]:
+    """Runs a function on every rank of a world; returns what each returned. Raises AssertionError as results() does."""
     with Ranks(world, function) as ranks:
-        return ranks.results()
+        return ranks.results(seconds=seconds)

@@ -209,3 +209,48 @@ def test_a_word_that_cannot_be_read_is_said_by_all(host: Host, monkeypatch: pyte
     monkeypatch.setattr(communicator, "_word_at", fails)
     assert [str(error) for error in host.set_up()] == ["p2p_allreduce: rank 2: no such memory"] * WORLD
     assert not host.mapped and not host.memory
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (torch, "zeros"),
+        (torch.cuda, "get_device_properties"),
+        (torch.cuda, "device_count"),
+        (torch.cuda, "synchronize"),
+    ],
+)
+def test_an_error_of_one_rank_is_said_by_all_in_one_line(
+    host: Host, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    works = getattr(owner, name)
+
+    def fails(*arguments: Any, **more: Any) -> Any:
+        if host.mine.rank == 1:
+            raise RuntimeError("CUDA error: no such luck\nPerhaps of another call.")
+        return works(*arguments, **more)
+
+    monkeypatch.setattr(owner, name, fails)
+    monkeypatch.setattr(communicator, "_PROOF_ROUNDS", 1)
+    errors = host.set_up()
+    assert [str(error) for error in errors] == ["p2p_allreduce: rank 1: CUDA error: no such luck"] * WORLD
+    assert all(isinstance(error, PeerMemoryError) for error in errors)
+    assert not host.mapped and not host.memory
+
+
+@pytest.mark.parametrize("name", ["close", "release"])
+def test_where_taking_down_fails_the_first_reason_is_said(host: Host, name: str) -> None:
+    """And no rank frees what another still has mapped."""
+    host.fails, host.error = {name: 1}, 1.0
+    for error in host.set_up():
+        assert isinstance(error, PeerMemoryError) and "sums came out wrong" in str(error)
+    assert host.memory == ({100, 101, 102} if name == "close" else {101})
+
+
+def test_memory_stays_where_one_rank_cannot_unmap_it(host: Host) -> None:
+    ranks = host.set_up()
+    host.fails = {"close": 1}
+    none, error, nothing = host.everywhere(lambda rank: ranks[rank].close())
+    assert none is None and nothing is None
+    assert isinstance(error, RuntimeError) and str(error) == "p2p_close: no such luck"
+    assert host.mapped == [(1, 100), (1, 102)] and host.memory == {100, 101, 102}

@@ -213,6 +213,24 @@ def test_peer_that_does_not_come() -> None:
     assert torch.isnan(outs[3]).all()
 
 
+def test_what_has_arrived_is_all_there() -> None:
+    """Of a rank some of whose blocks give up while others begin: no block says of data that came that did not."""
+    here, x = World(2), torch.ones(reference.MOST_BYTES // 4, device="cuda")
+    out, blocks = torch.empty_like(x), reference.MOST_BLOCKS
+    begin, size = reference.data_at(1, 0, 2), 2 * blocks * reference.MOST_RANKS * reference.SECTOR
+    arrivals = here.workspaces[1][reference.ARRIVALS : reference.ARRIVALS + size].view(torch.int64)
+    data = here.workspaces[1][begin : begin + reference.MOST_BYTES].view(torch.float32)
+    for i in range(1000):
+        for tensor in (*here.workspaces, *here.statuses):
+            tensor.zero_()
+        torch.cuda.synchronize()
+        here.launch(0, x, out, deadline=1 + 50 * (i % 100))
+        failure = here.failures()[0]
+        assert failure is not None and failure.round == 1
+        arrived = arrivals.view(2, blocks, reference.MOST_RANKS, -1)[1, :, 0, 0] != 0
+        assert (data.view(blocks, -1)[arrived] == 1).all(), f"time {i}"
+
+
 @pytest.mark.parametrize("other", [torch.ones(512), torch.ones(2048).half()], ids=["size", "type"])
 def test_peers_with_other_arguments(other: torch.Tensor) -> None:
     here = World(2)

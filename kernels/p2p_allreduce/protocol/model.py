@@ -5,10 +5,10 @@ of every peer, reads what they delivered, and is done; the next round begins whe
 in the peer's memory at any later time, in any order but where a fence orders them. A rank may be killed, which may lose
 what is not performed yet, and may give up waiting.
 
-What lets fewer states stand for all: stores are issued at once, since each may be performed arbitrarily late; a rank is
-killed right after it issued, since all that others see of it is which stores were performed; arrivals and data are
-looked at together, since it is an error in itself if one of them changes while its round is not over; and the memory
-of a rank that reads no more is forgotten.
+What lets fewer states stand for all: stores are issued at once, since each may be performed arbitrarily late, unless
+another block may make the rank give up in between; a rank is killed right after it issued, since all that others see of
+it is which stores were performed; arrivals and data are looked at together, since it is an error in itself if one of
+them changes while its round is not over; and the memory of a rank that reads no more is forgotten.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,6 +34,7 @@ class Design:
         acquired: data are read after their arrivals.
         stops: a rank that has given up writes no more.
         tells: a rank that gives up tells its peers.
+        agrees: a block sends no arrival where one of its threads saw that the rank has given up, and stored nothing.
     """
 
     slots: int = 2
@@ -41,6 +42,7 @@ class Design:
     acquired: bool = True
     stops: bool = True
     tells: bool = True
+    agrees: bool = True
 
 
 # Of one round: the pieces of the data that each block has.
@@ -65,6 +67,9 @@ Store = tuple[int, int]
 # Fields of a rank; behind them, the phase of each of its blocks.
 _ALIVE, _GIVEN_UP, _ROUND, _PHASES = 0, 1, 2, 3
 _AHEAD, _WAITING, _HAS_READ, _DONE = 0, 1, 2, 3
+# From here on: how many pieces are issued by threads that saw that the rank has not given up; others have yet to look.
+_ISSUING = 4
+_ALL = slice(None)
 
 
 class ProtocolError(Exception):
@@ -202,17 +207,34 @@ class Machine:
             yield f"{who} ends", self._finished(state, rank, number, block, issued)
         elif phase == _AHEAD:
             yield f"{who} issues", self._with(state, {at: _WAITING}, self._issued(state, rank, number, block))
+            if self.setting.deadlines is not Deadlines.NEVER and len(self.setting.rounds[number - 1]) > 1:
+                for count in range(len(self.setting.rounds[number - 1][block])):
+                    early = self._data(state, rank, number, block, slice(count))
+                    yield f"{who} issues {count} pieces", self._with(state, {at: _ISSUING + count}, early)
+        elif phase >= _ISSUING and given_up:
+            issued = [] if self.design.agrees else self._arrivals(state, rank, number, block)
+            yield f"{who} ends in the midst", self._finished(state, rank, number, block, issued)
+        elif phase >= _ISSUING:
+            rest = self._issued(state, rank, number, block, slice(phase - _ISSUING, None))
+            yield f"{who} issues the rest", self._with(state, {at: _WAITING}, rest)
         elif phase == _WAITING and not self.design.acquired and not given_up:
             self._read(state, rank, number, block)
             yield f"{who} reads", self._with(state, {at: _HAS_READ})
         if phase in (_WAITING, _HAS_READ):
             yield from self._waiting(state, rank, number, block, phase)
 
-    def _issued(self, state: State, rank: int, number: int, block: int) -> list[Store]:
-        listening = [peer for peer in self._peers(rank) if self._reads(state, peer)]
-        pieces = self.setting.rounds[number - 1][block]
-        stores = [(self._place("data", peer, number, piece, rank), number) for peer in listening for piece in pieces]
-        return stores + [(self._place("arrival", peer, number, block, rank), number) for peer in listening]
+    def _issued(self, state: State, rank: int, number: int, block: int, which: slice = _ALL) -> list[Store]:
+        return self._data(state, rank, number, block, which) + self._arrivals(state, rank, number, block)
+
+    def _data(self, state: State, rank: int, number: int, block: int, which: slice) -> list[Store]:
+        pieces, listening = self.setting.rounds[number - 1][block][which], self._listening(state, rank)
+        return [(self._place("data", peer, number, piece, rank), number) for peer in listening for piece in pieces]
+
+    def _arrivals(self, state: State, rank: int, number: int, block: int) -> list[Store]:
+        return [(self._place("arrival", peer, number, block, rank), number) for peer in self._listening(state, rank)]
+
+    def _listening(self, state: State, rank: int) -> list[int]:
+        return [peer for peer in self._peers(rank) if self._reads(state, peer)]
 
     def _waiting(self, state: State, rank: int, number: int, block: int, phase: int) -> Iterator[tuple[str, State]]:
         who = f"{rank}.{block} in round {number}"
@@ -223,8 +245,7 @@ class Machine:
                 self._read(state, rank, number, block)
             yield f"{who} is complete", self._finished(state, rank, number, block)
         elif given_up or self._gives_up(state, rank, late):
-            listening = [peer for peer in self._peers(rank) if self._reads(state, peer)]
-            told = [(self._at["abort", peer, 0, 0, rank], 1) for peer in listening]
+            told = [(self._at["abort", peer, 0, 0, rank], 1) for peer in self._listening(state, rank)]
             issued = [] if given_up or not self.design.tells else told
             after = self._with(state, {rank * self._stride + _GIVEN_UP: 1})
             yield f"{who} gives up", self._finished(after, rank, number, block, issued)

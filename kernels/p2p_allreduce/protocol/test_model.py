@@ -5,6 +5,7 @@ import pytest
 from kernels.p2p_allreduce.protocol.model import Deadlines, Design, ProtocolError, Setting, Shape, explore
 
 ONE: Shape = ((0,),)
+TWO: Shape = ((0,), (1,))
 # Two blocks that share three pieces otherwise in every round, as launches of other sizes do.
 UNEVEN: tuple[Shape, ...] = (((0, 1), (2,)), ((0,), (1, 2)), ((0, 1, 2),), ((0,), (1,), (2,)))
 
@@ -25,6 +26,8 @@ UNEVEN: tuple[Shape, ...] = (((0, 1), (2,)), ((0,), (1, 2)), ((0, 1, 2),), ((0,)
         (2, UNEVEN[:3], 0, Deadlines.NEVER),
         (2, UNEVEN[1:], 0, Deadlines.NEVER),
         (2, UNEVEN[:3], 1, Deadlines.ANY_TIME),
+        # A slot's next round comes while a rank that gives up in the midst of a launch has stored but some of its data.
+        (2, (TWO,) * 3, 0, Deadlines.ANY_TIME),
     ],
 )
 def test_every_state(ranks: int, rounds: tuple[Shape, ...], kills: int, deadlines: Deadlines) -> None:
@@ -38,10 +41,19 @@ def test_every_state(ranks: int, rounds: tuple[Shape, ...], kills: int, deadline
         (Design(released=False), Setting(2, (ONE,)), "in round 1 and finds round 0's"),
         (Design(acquired=False), Setting(2, (ONE,)), "in round 1 and finds round 0's"),
         (Design(stops=False), Setting(2, (ONE,) * 3, 0, Deadlines.ANY_TIME), "in round 1, becomes round 3's"),
+        (Design(agrees=False), Setting(2, (TWO,), 0, Deadlines.ANY_TIME), "in round 1 and finds round 0's"),
         (Design(tells=False), Setting(3, (ONE,) * 2, 1, Deadlines.DEAD), "is stuck in round"),
         (Design(), Setting(2, (ONE,), 1, Deadlines.NEVER), "is stuck in round 1"),
     ],
-    ids=["one slot", "no release", "no acquire", "writes after giving up", "tells nobody", "no deadline"],
+    ids=[
+        "one slot",
+        "no release",
+        "no acquire",
+        "writes after giving up",
+        "says of some that all came",
+        "tells nobody",
+        "no deadline",
+    ],
 )
 def test_every_part_is_needed(design: Design, setting: Setting, wrong: str) -> None:
     with pytest.raises(ProtocolError, match=wrong):
