@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .heat import Heat
 from .pool import Pool, PoolError
 from .rules import Rules
-from .slots import FREE, READY, RETIRED, Cells, Copy, Slots, Step
+from .slots import COPYING, FREE, READY, RETIRED, Cells, Copy, Slots, Step
 
 _NO_ROWS = np.zeros(0, np.int64)
 _SLOT_BITS, _HEAT_BITS, _CLASS_BITS = 17, 36, 3
@@ -21,7 +21,7 @@ class NoRoomError(PoolError):
     """Cells that a step must have do not fit beside what is held; nothing was changed.
 
     Attributes:
-        later: copies under way may make room when they are complete.
+        later: copies that are under way, or wait for a step to end, may make room when they are complete.
     """
 
     def __init__(self, message: str, later: bool) -> None:
@@ -102,6 +102,10 @@ class SlotCache:
         """Cells that are pinned."""
         return np.flatnonzero(self._pins)
 
+    def pinned_of(self, group: int) -> npt.NDArray[np.bool_]:
+        """Which cells of a quota are pinned, bool [pool.width]."""
+        return self._pins[group * self.pool.width : (group + 1) * self.pool.width] > 0
+
     # Promotion: nobody waits for it.
 
     def promote(self, allowed: npt.NDArray[np.bool_] | None = None) -> tuple[Copy, ...]:
@@ -143,7 +147,7 @@ class SlotCache:
     # Fetches: a step waits for them.
 
     def fetch(self, cells: Cells) -> tuple[Copy, ...]:
-        """Brings in all of `cells`, whoever else must go for them: the coldest that nobody pins.
+        """Brings in all of `cells`, whoever else must go for them: the coldest (Heat.warmth) that nobody pins.
 
         Cells on their way already are waited for. Returns copies that may begin; others follow from `end`. Raises
         NoRoomError where not all of them fit, and changes nothing then.
@@ -168,24 +172,28 @@ class SlotCache:
     def fetch_some(self, cells: Cells) -> tuple[Copy, ...]:
         """Brings in those of `cells` that find a place, the first ones first.
 
-        Such a cell takes a free slot, or that of the coldest owner who is unpinned, and was not seen in this window or
-        is colder than the cell. Returns copies that may begin.
+        Such a cell takes a free slot, or that of the coldest owner (Heat.warmth) who is unpinned, and was not seen in
+        this window or is colder than the cell. Returns copies that may begin.
         """
         slots = self.slots
         for cell in cells.tolist():
             if slots.table[cell] >= 0 or slots.coming[cell] >= 0:
                 continue
             group = cell // self.pool.width
-            free, ready = self._free(group), self._evictable(group)
-            seen = self.heat.seen[slots.owner[ready]]
-            ready = ready[~seen | (self.heat.heat[slots.owner[ready]] < self.heat.heat[cell])]
-            if not free.size and not ready.size:
-                continue
-            into = free[:1] if free.size else self._coldest(ready)
-            if free.size:
-                slots.reserve(into, np.array([cell]), must=False)
+            one = np.array([cell])
+            if (free := self._free(group)).size:
+                slots.reserve(free[:1], one, must=False)
             else:
-                slots.retire(into, np.array([cell]), must=False)
+                ready = self._evictable(group)
+                owners = slots.owner[ready]
+                warmth = self.heat.warmth(owners)
+                ready, warmth = (
+                    of[~self.heat.seen[owners] | (warmth < self.heat.warmth(one))] for of in (ready, warmth)
+                )
+                if not ready.size:
+                    continue
+                at = int(np.argmin(warmth))
+                slots.retire(ready[at : at + 1], one, must=False)
                 self.evicted += 1
             self.fetched += 1
         return slots.issue()
@@ -203,17 +211,17 @@ class SlotCache:
         """What distinguishes this state from others in how it will go on."""
         cold = np.minimum(self.heat.cold, self.rules.cold_ticks or 1)
         age = np.minimum(self.slots.age, 0 if self.rules.margin is None else self.rules.stay_ticks)
-        parts = (self.heat.heat, self.heat.seen, cold, self._pins, age)
-        return b"".join(part.tobytes() for part in parts) + self.slots.key()
+        parts = (self.heat.heat, self.heat.seen, cold, self.heat.recent, self._pins, age)
+        return b"".join(part.tobytes() for part in parts) + bytes([self.heat.counted % 256]) + self.slots.key()
 
     # Who makes way. Tests replace these to see that each rule is needed.
 
     def _free(self, group: int) -> Cells:
-        return np.flatnonzero((self.slots.group == group) & (self.slots.state == FREE))
+        return self.slots.of_group(group, FREE)
 
     def _evictable(self, group: int) -> Cells:
         """Slots of a quota whose owner may be evicted at all: complete, and not pinned."""
-        slots = np.flatnonzero((self.slots.group == group) & (self.slots.state == READY))
+        slots = self.slots.of_group(group, READY)
         free: npt.NDArray[np.bool_] = self._pins[self.slots.owner[slots]] == 0
         return slots[free]
 
@@ -259,7 +267,7 @@ class SlotCache:
         """`needs[group]` slots of each quota, in the quotas' order, and none of `kept` (NOBODY among them is none).
 
         Free ones first, then those where somebody was to come that nobody waits for, then owners: those that the
-        rules call cold, the rest; in each class the one with the least heat, of several the first slot.
+        rules call cold, the rest; in each class the one with the least warmth, of several the first slot.
         """
         slots, heat, rules = self.slots, self.heat, self.rules
         busy = needs[slots.group] > 0
@@ -275,7 +283,7 @@ class SlotCache:
         keys = np.concatenate(
             [
                 self._keys(usable, (slots.state[usable] == RETIRED).astype(np.uint64), _NO_HEAT[:1]),
-                self._keys(owned, classes, heat.heat[owners]),
+                self._keys(owned, classes, heat.warmth(owners)),
             ]
         )
         keys.sort()
@@ -284,7 +292,8 @@ class SlotCache:
         ends = np.append(starts[1:], keys.size)
         short = np.flatnonzero(ends - starts < needs[groups])
         if short.size:
-            raise self._no_room(int(groups[short[0]]), int(needs[groups[short[0]]]), int((ends - starts)[short[0]]))
+            group, found = int(groups[short[0]]), int((ends - starts)[short[0]])
+            raise self._no_room(group, int(needs[group]), found, busy)
         counts = needs[groups]
         places = np.arange(int(counts.sum())) + np.repeat(starts - np.cumsum(counts) + counts, counts)
         return (keys[places] & np.uint64((1 << _SLOT_BITS) - 1)).astype(np.intp)
@@ -297,8 +306,11 @@ class SlotCache:
         key = (key << np.uint64(_HEAT_BITS)) | heat.astype(np.uint64)
         return (key << np.uint64(_SLOT_BITS)) | slots.astype(np.uint64)
 
-    def _no_room(self, group: int, need: int, found: int) -> NoRoomError:
-        later = bool(((self.slots.group == group) & (self.slots.state == 1)).any())
+    def _no_room(self, group: int, need: int, found: int, usable: npt.NDArray[np.bool_]) -> NoRoomError:
+        slots = self.slots
+        on_way = (slots.state == COPYING) | ((slots.state == RETIRED) & slots.must)
+        on_way = np.flatnonzero(on_way & usable & (slots.group == group))
+        later = bool((self._pins[slots.owner[on_way]] == 0).any())
         name = self.pool.group_name(group)
         return NoRoomError(
             f"{name}: {need} experts must come in, {found} slots of {self.pool.quotas[group]} can", later

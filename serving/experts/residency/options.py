@@ -1,6 +1,7 @@
 """Arguments of `moet experts simulate`, and what they ask for."""
 
 import argparse
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,7 @@ from tools.cli.errors import UserError
 from tools.cli.output import Output
 from tools.files import atomic
 
-from . import sizes, synthetic, wording
-from . import trace as traces
+from . import sizes, synthetic, trace_files, wording
 from .link import Link
 from .pool import Kind, slot_bytes
 from .rules import PRESETS
@@ -113,7 +113,9 @@ def run(options: argparse.Namespace, out: Output) -> int:
             pools.append(sizes.from_file(options.quotas, shape[0]))
         names = [name for name in POLICIES if not options.policy or name in options.policy]
         with _bar(out, found.steps * len(names) * len(pools)) as progress:
-            results = study(found, sorted(set(pools), key=sum), names, setting, progress)
+            results = study(
+                found, sorted(set(pools), key=lambda quotas: (sum(quotas), quotas)), names, setting, progress
+            )
     except ValueError as error:
         raise UserError(str(error)) from None
     if options.csv is not None:
@@ -141,13 +143,13 @@ def _check(options: argparse.Namespace) -> None:
 
 def _trace(options: argparse.Namespace, out: Output) -> RoutingTrace:
     if options.trace:
-        found = traces.load(options.trace, options.experts)
+        found = trace_files.load(options.trace, options.experts)
     else:
         spec = Synthetic(**{name: getattr(options, name) for name in _MADE_UP if getattr(options, name) is not None})
         with _bar(out, spec.steps) as progress:
             found = synthetic.make(spec, progress)
     if options.save_trace is not None:
-        traces.save(found, options.save_trace)
+        trace_files.save(found, options.save_trace)
         out.note(f"{options.save_trace}: written")
     return found
 
@@ -169,7 +171,10 @@ def _bar(out: Output, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _share(text: str) -> float:
-    share = float(text)
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
     if not 0 <= share <= 0.9:
-        raise argparse.ArgumentTypeError(f"expected a share of 0 to 0.9, found {text}")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a share of 0 to 0.9")
     return share

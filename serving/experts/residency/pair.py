@@ -35,15 +35,17 @@ class Pair:
 
     def promote(self) -> tuple[Copy, ...]:
         """A pass over the delta slots: only cells whose base is resident, so few that the base keeps its floor."""
-        copies = self.delta.promote(self._allowed())
+        groups = range(len(self.base.pool.quotas))
+        copies = self.delta.promote(np.concatenate([self._allowed(group) for group in groups]))
         self.lean()
         return copies
 
     def fetch_some(self, cells: Cells) -> tuple[Copy, ...]:
         """Deltas for those of `cells` that may have one and find a place; see SlotCache.fetch_some."""
         copies: list[Copy] = []
+        width = self.base.pool.width
         for cell in cells.tolist():
-            if self._allowed()[cell]:
+            if self._allowed(cell // width)[cell % width]:
                 copies += self.delta.fetch_some(np.array([cell]))
                 self.lean()
         return tuple(copies)
@@ -63,22 +65,19 @@ class Pair:
         other._leaning = self._leaning.copy()
         return other
 
-    def _allowed(self) -> npt.NDArray[np.bool_]:
-        pool = self.base.pool
-        allowed = self.base.slots.table >= 0
-        by_group = allowed.reshape(len(pool.quotas), pool.width)
-        pinned = np.zeros(pool.cells, np.bool_)
-        pinned[self.base.pinned()] = True
-        for group, quota in enumerate(pool.quotas):
-            if quota == pool.width:
-                continue
-            of_group = slice(group * pool.width, (group + 1) * pool.width)
-            room = quota - self.floor - int(pinned[of_group].sum())
-            # Who is pinned already takes nothing more; but where pins of others alone break the floor, nobody leans.
-            if room < 0:
-                by_group[group] = False
-                continue
-            others = np.flatnonzero(by_group[group] & ~pinned[of_group])
-            order = np.argsort(-self.delta.heat.heat[of_group][others], kind="stable")
-            by_group[group][others[order[room:]]] = False
+    def _allowed(self, group: int) -> npt.NDArray[np.bool_]:
+        """Which cells of a base quota may have a delta, bool [width]."""
+        pool, heat = self.base.pool, self.delta.heat.heat
+        of_group = slice(group * pool.width, (group + 1) * pool.width)
+        allowed: npt.NDArray[np.bool_] = self.base.slots.table[of_group] >= 0
+        if pool.quotas[group] == pool.width:
+            return allowed
+        pinned = self.base.pinned_of(group)
+        room = pool.quotas[group] - self.floor - int(pinned.sum())
+        # Who is pinned already takes nothing more; but where pins of others alone break the floor, nobody leans.
+        if room < 0:
+            return np.zeros(pool.width, np.bool_)
+        others = np.flatnonzero(allowed & ~pinned)
+        order = np.argsort(-heat[of_group][others], kind="stable")
+        allowed[others[order[room:]]] = False
         return allowed

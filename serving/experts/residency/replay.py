@@ -134,7 +134,8 @@ def no_room(state: Replay) -> tuple[Replay, ByLayer | Split]:
     Raises ReplayError where one row of one layer does not fit: `pool.admit` refuses such pools.
     """
     if state.phase is Phase.WHOLE:
-        return replace(state, phase=Phase.BY_LAYER, layer=0), ByLayer()
+        # The replay that it was to be for does not take place.
+        return replace(state, phase=Phase.BY_LAYER, layer=0, replays=state.replays - 1), ByLayer()
     _in(state, Phase.BY_LAYER)
     if state.rows == 1:
         raise ReplayError("one row's experts of one layer do not fit")
@@ -143,7 +144,7 @@ def no_room(state: Replay) -> tuple[Replay, ByLayer | Split]:
 
 def passes(state: Replay) -> int:
     """The most passes over the layers that a step takes until it is done or split."""
-    return min(state.limit, state.layers) + 2
+    return min(state.limit + 1, state.layers) + 1
 
 
 def _in(state: Replay, phase: Phase) -> None:

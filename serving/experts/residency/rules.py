@@ -21,6 +21,8 @@ class Rules:
             None: an owner that is not cold stays.
         stay_ticks: ticks that an owner stays before `margin` can take its slot.
         swaps: evictions of one quota in a pass; None: as many as `promotions` allows.
+        recent_steps: steps after which the recent heat halves, by which, beside heat, fetches choose who goes
+            (heat.Heat.warmth); None: by heat alone.
         unit: heat of one routed row.
         cap: the most heat that a cell can have.
     """
@@ -30,6 +32,7 @@ class Rules:
     margin: Fraction | None = None
     stay_ticks: int = 2
     swaps: int | None = None
+    recent_steps: int | None = None
     unit: int = 1024
     cap: int = HEAT_LIMIT
 
@@ -40,6 +43,8 @@ class Rules:
             raise ValueError(f"cold after {self.cold_ticks}, stay {self.stay_ticks} ticks: expected 1 and 0 up to 127")
         if self.margin is not None and self.margin < 1:
             raise ValueError(f"margin {self.margin}: expected at least 1, or a hotter owner would make way")
+        if self.recent_steps is not None and self.recent_steps < 1:
+            raise ValueError(f"recent heat of {self.recent_steps} steps: expected at least 1")
         if not 1 <= self.unit <= self.cap <= HEAT_LIMIT:
             raise ValueError(f"unit {self.unit}, cap {self.cap}: expected 1 <= unit <= cap <= {HEAT_LIMIT}")
 
@@ -54,7 +59,7 @@ class Rules:
 W2 = Rules()
 # The expert balance's dynamic mode (hotsplit): every 2000 steps, at most 2 swaps a layer, 1.25 times hotter.
 DYNAMIC = Rules(promotions=1 << 16, cold_ticks=None, margin=Fraction(5, 4), stay_ticks=1, swaps=2)
-# Ours: the first, and the second's margin where no owner is cold.
-OURS = Rules(margin=Fraction(5, 4), swaps=2)
+# Ours: the first, the second's margin where no owner is cold, and recent heat for fetches, of which both say nothing.
+OURS = Rules(margin=Fraction(5, 4), swaps=2, recent_steps=100)
 
 PRESETS = {"ours": OURS, "w2": W2, "dynamic": DYNAMIC}

@@ -45,7 +45,11 @@ def from_file(path: Path, layers: int) -> tuple[int, ...]:
         found = found["quotas"] if isinstance(found, dict) else found
         if not isinstance(found, list) or any(type(quota) is not int for quota in found):
             raise ValueError("expected a list of whole numbers")
-    except (ValueError, KeyError) as error:
+    except KeyError:
+        raise UserError(f'{path}: no quotas: expected a list, or an object with "quotas"') from None
+    except RecursionError:
+        raise UserError(f"{path}: no quotas: lists in lists without end") from None
+    except ValueError as error:
         raise UserError(f"{path}: no quotas: {error}") from None
     if len(found) not in (1, layers):
         raise UserError(f"{path}: {len(found)} quotas; expected one for each of {layers} layers, or one for all")

@@ -54,12 +54,19 @@ class Slots:
         self.must = np.zeros(pool.slots, np.bool_)
         self.age = np.zeros(pool.slots, np.uint8)
         self.group = np.repeat(np.arange(len(pool.quotas)), pool.quotas)
+        self._bounds = [0, *np.cumsum(pool.quotas).tolist()]
         self.table = np.full(pool.cells, NOBODY, np.int32)
         self.coming = np.full(pool.cells, NOBODY, np.int32)
         self._epoch = 0
         self._retired_at = np.zeros(pool.slots, np.int64)
         self._running: dict[int, int] = {}
         self._number = 0
+
+    def of_group(self, group: int, state: int) -> Cells:
+        """The slots of a quota that are in a state."""
+        begin, end = self._bounds[group : group + 2]
+        slots: Cells = begin + np.flatnonzero(self.state[begin:end] == state)
+        return slots
 
     def begin(self) -> Step:
         """A step begins, with the table as it is now."""
@@ -91,9 +98,7 @@ class Slots:
         """`cells` come to slots that are FREE or RETIRED; who was to come there does not."""
         before = self.owner[slots]
         waited = (self.state[slots] == RETIRED) & (before >= 0)
-        out = before[waited]
-        out = out[self.coming[out] == slots[waited]]
-        self.coming[out] = NOBODY
+        self.coming[before[waited]] = NOBODY
         free = slots[self.state[slots] == FREE]
         self.state[free] = RETIRED
         self.owner[slots] = cells

@@ -61,7 +61,11 @@ class Synthetic:
 
 
 def make(spec: Synthetic, progress: Callable[[int], None] = lambda _steps: None) -> RoutingTrace:
-    """Makes the trace; `progress` is told of steps as they are made. The same spec makes the same trace."""
+    """Makes the trace; `progress` is told of steps as they are made.
+
+    The same spec makes the same trace with the same numpy on the same kind of CPU; elsewhere a logarithm or a sum may
+    be rounded otherwise, and a row be routed otherwise: share the file, not the seed.
+    """
     rng = np.random.default_rng(spec.seed)
     popularity, likes = _layers(spec, rng)
     routed = np.empty((spec.steps, spec.rows, spec.layers, spec.top_k), np.uint16)

@@ -56,6 +56,14 @@ def test_owner_that_is_cold_makes_way_and_no_other() -> None:
     assert promote(of) == (), "owner 1 was seen in this window"
 
 
+def test_numbers_of_the_presets() -> None:
+    """As published; ours has both, and nothing weaker."""
+    assert (W2.promotions, W2.cold_ticks, W2.margin, W2.recent_steps) == (8, 2, None, None)
+    assert (DYNAMIC.swaps, DYNAMIC.margin, DYNAMIC.stay_ticks, DYNAMIC.recent_steps) == (2, Fraction(5, 4), 1, None)
+    assert (OURS.promotions, OURS.cold_ticks, OURS.margin, OURS.swaps) == (8, 2, Fraction(5, 4), 2)
+    assert OURS.least_stay == W2.least_stay == 2 and DYNAMIC.least_stay == 1
+
+
 def test_heat_halves_and_lasts() -> None:
     of = cache(1, W2)
     asked(of, {0: 8})
@@ -151,11 +159,91 @@ def test_rows_that_are_none() -> None:
         heat.count(array(0), np.array([-1]), W2)
 
 
+def test_time_without_end() -> None:
+    """Heat comes to nothing, who was never asked for again stays cold, and owners stay old."""
+    of = cache(1, W2)
+    asked(of, {0: 1})
+    promote(of)
+    for ticks in range(600):
+        assert int(of.heat.heat[0]) == (1024 >> ticks if ticks < 11 else 0)
+        assert int(of.heat.cold[0]) == min(max(ticks - 1, 0), 127) and int(of.slots.age[0]) == min(ticks, 127)
+        of.tick()
+
+
+def test_candidates_are_of_this_window_or_the_last() -> None:
+    of = cache(2, W2)
+    asked(of, {0: 99})
+    of.tick()
+    asked(of, {1: 1})
+    of.tick()
+    assert [copy.cell for copy in promote(of)] == [1], "0 is hotter, and nobody asked for it lately"
+
+
+def test_fetch_sends_away_who_is_cold_then_who_has_least_warmth() -> None:
+    of = cache(3, replace(W2, recent_steps=2, cap=1 << 20))
+    of.copied(array(*(copy.slot for copy in of.fetch(array(0, 1, 2)))))
+    asked(of, {0: 100})
+    for _ in range(3):
+        of.tick()
+    asked(of, {1: 20})
+    asked(of, {2: 9})
+    assert of.heat.recent[:3].tolist() == [50 * 1024, 10 * 1024, 9 * 1024]
+    assert of.heat.warmth(array(1, 2)).tolist() == [60 * 1024, 45 * 1024]
+    for cell in (3, 4):
+        (copy,) = of.fetch(array(cell))
+        of.copied(array(copy.slot))
+        of.pin(array(cell))
+    assert of.missing(array(0, 1, 2)).tolist() == [0, 2], "0 is cold though hotter; 2 was asked for later, and less"
+
+
+def test_recent_heat_outweighs_what_was() -> None:
+    of = cache(2, replace(OURS, recent_steps=1))
+    of.copied(array(*(copy.slot for copy in of.fetch(array(0, 1)))))
+    asked(of, {0: 16})
+    for _ in range(5):
+        asked(of, {1: 1})
+    assert int(of.heat.heat[0]) > int(of.heat.heat[1])
+    for _ in range(2):
+        asked(of, {1: 3})
+    assert len(of.fetch(array(2))) == 1 and of.missing(array(0, 1)).tolist() == [0]
+
+
+def test_fetch_some_weighs_who_was_seen() -> None:
+    of = cache(1, W2)
+    of.copied(array(*(copy.slot for copy in of.fetch(array(0)))))
+    asked(of, {0: 2, 1: 2, 2: 3})
+    assert of.fetch_some(array(1)) == (), "as hot, and seen"
+    assert [copy.cell for copy in of.fetch_some(array(1, 2))] == [2]
+    of.copied(array(0))
+    of.tick()
+    assert [copy.cell for copy in of.fetch_some(array(3))] == [3], "unseen in this window, though hotter"
+
+
+def test_hope_for_room() -> None:
+    of = SlotCache(Pool(Kind.BASE, 2, 4, (1, 1), 1), W2)
+
+    def later(cell: int) -> bool:
+        with pytest.raises(NoRoomError) as error:
+            of.fetch(array(cell))
+        return error.value.later
+
+    of.copied(array(*(copy.slot for copy in of.fetch(array(0)))))
+    of.fetch(array(4))
+    of.pin(array(0))
+    assert not later(1), "the copy under way is of another layer"
+    of.unpin(array(0))
+    step = of.begin()
+    assert of.fetch(array(1)) == () and later(2), "the slot waits for a step, and then for a copy"
+    of.pin(array(1))
+    assert not later(2), "who comes will stay"
+    of.end(step)
+
+
 def test_heat_does_not_overflow() -> None:
     heat = Heat.empty(1)
     for _ in range(3):
-        heat.count(array(0), np.array([1 << 60]), W2)
-        assert int(heat.heat[0]) == HEAT_LIMIT
+        heat.count(array(0), np.array([1 << 60]), replace(W2, recent_steps=99))
+        assert int(heat.heat[0]) == int(heat.recent[0]) == int(heat.warmth(array(0))[0]) == HEAT_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -168,6 +256,7 @@ def test_heat_does_not_overflow() -> None:
         ({"cap": HEAT_LIMIT + 1}, "expected 1 <= unit <= cap"),
         ({"stay_ticks": 128}, "stay 128"),
         ({"swaps": -2}, "-2 swaps"),
+        ({"recent_steps": 0}, "recent heat of 0 steps"),
     ],
 )
 def test_rules_that_are_none(changes: dict[str, object], wrong: str) -> None:
@@ -240,3 +329,13 @@ def test_pairs_that_are_none() -> None:
     base = SlotCache(Pool(Kind.BASE, 1, 9, (8,), 1), W2)
     with pytest.raises(PoolError, match="expected the same layers and experts"):
         Pair(base, pair(8, 0).delta, 0)
+
+
+def test_fetch_takes_a_free_slot_before_a_place_that_was_promised() -> None:
+    of = cache(2, W2)
+    of.fetch(array(0, 1))
+    of.copied(array(0))
+    step = of.begin()
+    assert of.fetch_some(array(2)) == ()
+    of.copy_failed(array(1))
+    assert of.fetch(array(3)) == (Copy(3, 1),) and of.end(step) == (Copy(2, 0),)

@@ -1,6 +1,7 @@
 """The confidence gate: when a step is in doubt, and that its replays end."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -26,6 +27,9 @@ def test_confidence_is_that_of_the_least_row() -> None:
     found = confidence(logits)
     assert found.probability == pytest.approx(0.45) and found.margin == pytest.approx(np.log(0.45 / 0.35), rel=1e-6)
     assert confidence(logits[:1]).probability == pytest.approx(0.7)
+    many = np.random.default_rng(3).standard_normal((1, 5000), dtype=np.float32)
+    exact = math.exp(float(many.max())) / math.fsum(math.exp(float(one)) for one in many[0])
+    assert confidence(many).probability == pytest.approx(exact, rel=1e-12), "float64"
     assert confidence(logits + np.float32(80)).probability == pytest.approx(0.45, rel=1e-4)
 
 

@@ -1,12 +1,14 @@
 """Belady's policy misses as little as any can: against every way to fill slots, on more than a thousand traces."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
 from serving.experts.residency import demand, policies, requests
+from serving.experts.residency.cache import SlotCache
 from serving.experts.residency.demand import simulate, simulate_ours
 from serving.experts.residency.pool import Kind, Pool, PoolError
 from serving.experts.residency.requests import Requests
@@ -142,6 +144,33 @@ def test_ours_never_misses_what_is_resident() -> None:
     assert abs(int(ours) - int(aged)) <= 0.05 * int(aged)
 
 
+def test_ours_is_the_cache_with_its_rows_and_ticks() -> None:
+    """Step by step against the cache driven by hand: rows count as often as they were routed, ticks come in time."""
+    trace = made(np.random.default_rng(8), 60, 1, 8, 2, 3)
+    asked = requests.from_trace(trace)
+    pool, missed = Pool(Kind.BASE, 1, 8, (6,), 1), []
+    cache = SlotCache(pool, PRESETS["ours"])
+    for number in range(60):
+        if number and number % 7 == 0:
+            cache.tick()
+        cells, rows = np.unique(trace.routed[trace.step == number].astype(np.intp), return_counts=True)
+        missed.append(cache.missing(cells).size)
+        cache.copied(np.array([copy.slot for copy in cache.fetch(cells)], np.intp))
+        cache.end(cache.begin(), cells, rows.astype(np.int64))
+    assert simulate_ours(asked, pool, PRESETS["ours"], 7).missed.tolist() == missed
+    # A part of several ticks without a step is so many ticks.
+    apart = replace(asked, step=asked.step * 21, steps=60 * 21)
+    ticked = SlotCache(pool, PRESETS["ours"])
+    found, missed = simulate_ours(apart, pool, PRESETS["ours"], 7).missed, []
+    for number, (_, cells, rows) in enumerate(asked.each()):
+        for _ in range(3 if number else 0):
+            ticked.tick()
+        missed.append(ticked.missing(cells).size)
+        ticked.copied(np.array([copy.slot for copy in ticked.fetch(cells)], np.intp))
+        ticked.end(ticked.begin(), cells, rows)
+    assert found[::21].tolist() == missed
+
+
 def test_layers_of_a_step_with_a_miss() -> None:
     trace = RoutingTrace(np.array([[[0], [0], [1]], [[0], [1], [1]]], np.uint16), np.array([0, 1]), 2, (0, 1, 2))
     asked = requests.from_trace(trace)
@@ -164,5 +193,7 @@ def test_parts_of_steps() -> None:
     for asked in (shared, halves):
         rows = np.bincount(asked.step[np.repeat(np.arange(asked.sets), np.diff(asked.begins))], weights=asked.rows)
         assert rows.tolist() == [4 * 3 * 2] * 10 and (np.diff(asked.step) >= 0).all()
+    two = RoutingTrace(np.repeat([0, 1], 4).astype(np.uint16).reshape(8, 1, 1), np.zeros(8, np.int64), 2, (0,))
+    assert sets_of(requests.fitted(two, Pool(Kind.BASE, 1, 2, (1,), 1))) == [{0}, {1}], "halves, and no more parts"
     with pytest.raises(PoolError, match="one row asks for 2"):
         requests.fitted(trace, Pool(Kind.BASE, 3, 8, (1, 8, 8), 1))

@@ -95,6 +95,26 @@ def test_copies_take_their_time() -> None:
         assert lru.missed.sum() > fast.missed.sum()
 
 
+def test_copies_come_one_after_the_other() -> None:
+    """Two cells of a pass, each 5 steps on the link: one is there after 5 steps, the other after 10."""
+    routed = np.broadcast_to(np.array([0, 1], np.uint16), (40, 1, 2))
+    asked = requests.from_trace(RoutingTrace(routed, np.arange(40), 2, (0,)))
+    two, link = Pool(Kind.FP4_SCALED, 1, 2, (2,), 1250), Link(1000.0, 0, 0.25)
+    for found in (
+        promote.simulate_ours(asked, two, W2, link, 100, 10),
+        promote.simulate(asked, two, policies.policy("lfu", asked), link, 8, 100, 10),
+    ):
+        assert found.missed.tolist() == [2] * 15 + [1] * 5 + [0] * 20
+
+
+def test_bound_keeps_to_the_budget() -> None:
+    """Five cells at once, one a pass: after so many passes, so many hits a step at most."""
+    routed = np.broadcast_to(np.arange(5, dtype=np.uint16), (60, 1, 5))
+    asked = requests.from_trace(RoutingTrace(routed, np.arange(60), 5, (0,)))
+    found = promote.bound(asked, Pool(Kind.FP4_SCALED, 1, 5, (5,), 1), 1, 10)
+    assert found.missed.reshape(6, 10).sum(axis=1).tolist() == [50, 40, 30, 20, 10, 0]
+
+
 def test_links_that_are_none() -> None:
     for arguments in ((0.0, 0.0, 0.01), (1.0, -1.0, 0.01), (1.0, 0.0, 0.0), (float("nan"), 0.0, 1.0)):
         with pytest.raises(ValueError, match="expected above 0"):

@@ -103,6 +103,10 @@ def test_sizes_of_pools(tmp_path: Path) -> None:
     asked = ("--pool=25%", "--pool=5", "--pool=0.05GiB", "--quotas", str(tmp_path / "q.json"), "--policy=lru")
     found = [one["quotas"] for one in document(*SMALL, *asked)["results"]]
     assert found == [[3, 2, 2], [4, 4, 4], [5, 5, 5], [16, 4, 2]]
+    for quotas, place in (([16, 4, 4], 1), ([4, 4, 16], 0)):
+        (tmp_path / "q.json").write_text(json.dumps(quotas))
+        found = document(*SMALL, "--pool=8", "--quotas", str(tmp_path / "q.json"), "--policy=lru")["results"]
+        assert [one["quotas"] for one in found].index(quotas) == place, "of equal size: in the order of quotas"
     assert document(*SMALL, "--shared", "--pool=25%", "--policy=lru")["results"][0]["quotas"] == [12]
 
 
@@ -148,9 +152,14 @@ def test_arguments_that_are_wrong(arguments: tuple[str, ...], wrong: str) -> Non
 def test_files_that_are_wrong(tmp_path: Path) -> None:
     (tmp_path / "q.json").write_text("[1, 2.5, 3]")
     assert "expected a list of whole numbers" in moet(*SMALL, "--quotas", str(tmp_path / "q.json"))[2]
+    (tmp_path / "q.json").write_text("[" * 100_000)
+    assert "no quotas: lists in lists without end" in moet(*SMALL, "--quotas", str(tmp_path / "q.json"))[2]
     (tmp_path / "q.json").write_text("[1, 2]")
     assert "2 quotas; expected one for each of 3 layers" in moet(*SMALL, "--quotas", str(tmp_path / "q.json"))[2]
     assert "No such file" in moet(str(tmp_path / "t.npz"))[2]
+    (tmp_path / "t.jsonl").write_bytes(b"\xff")
+    status, _, err = moet(str(tmp_path / "t.jsonl"))
+    assert status == 1 and len(err.splitlines()) == 1 and "t.jsonl: no routing trace" in err
     (tmp_path / "t.npz").write_bytes(b"x")
     status, out, _ = moet(str(tmp_path / "t.npz"), "--json")
     assert status == 1 and json.loads(out)["schema"] == "moet.error.v1"

@@ -136,6 +136,7 @@ def document(trace: RoutingTrace, results: Sequence[Result], setting: Setting) -
             "link": {"bytes_a_second": link.bytes_a_second, "latency_s": link.latency, "step_s": link.step},
             "promotions": setting.rules.promotions,
             "cold_ticks": setting.rules.cold_ticks,
+            "recent_steps": setting.rules.recent_steps,
             "margin": None if setting.rules.margin is None else float(setting.rules.margin),
         },
         "results": [asdict(result) for result in results],

@@ -16,14 +16,16 @@ def check_pass(setting: Setting, state: State, cache: SlotCache) -> None:
     if len(chosen) > rules.promotions:
         raise ProtocolError(f"a pass promotes {chosen}, more than {rules.promotions}")
     evicted: dict[int, int] = {}
+    hot = (heat.heat > 0) & (heat.cold == 0) & (old.table < 0) & (old.coming < 0)
     for cell in chosen:
+        if not hot[cell]:
+            raise ProtocolError(f"a pass promotes {cell}, which nobody asked for in this window or the last")
         slot = int(cache.slots.coming[cell])
         if old.state[slot] == READY:
             _may_make_way(setting, state, int(old.owner[slot]), cell, slot)
             evicted[cell // width] = evicted.get(cell // width, 0) + 1
     if rules.swaps is not None and max(evicted.values(), default=0) > rules.swaps:
         raise ProtocolError(f"a pass evicts {evicted}, more than {rules.swaps} of a quota")
-    hot = (heat.heat > 0) & (heat.cold == 0) & (old.table < 0) & (old.coming < 0)
     for cell in np.flatnonzero(hot).tolist():
         if cell in chosen:
             continue

@@ -50,6 +50,8 @@ class ReplayWorld:
     ) -> None:  # fmt: skip
         self.layers, self.experts, self.whole_fits, self.machine = layers, experts, whole_fits, machine
         self.rows, self.limit = rows, limit
+        # Passes of the longest way that was looked at.
+        self.most = 0
         self.true = frozenset(layer * experts for layer in range(layers))
 
     def start(self) -> State:
@@ -73,6 +75,7 @@ class ReplayWorld:
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """What can happen next."""
         machine = state.machine
+        self.most = max(self.most, state.passes)
         if machine.phase in (Phase.DONE, Phase.SPLIT):
             return
         for cell in sorted(state.resident - state.held):

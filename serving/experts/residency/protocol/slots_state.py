@@ -22,7 +22,7 @@ class Setting:
         experts: experts of each.
         rules: the rules that the cache must keep.
         running: steps that may be under way at once.
-        asks: sets of cells that a step may have asked for when it ends.
+        asks: cells that a step may have asked for when it ends, each as often as rows were routed to it.
         fetches: sets of cells that may be fetched for a step.
         some: cells that may be fetched if there is place.
         pins: cells that may be pinned, once each.

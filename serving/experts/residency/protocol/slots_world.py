@@ -16,6 +16,7 @@ from ..pool import Pool
 from ..rules import Rules
 from ..slots import COPYING, FREE, NOBODY, READY, RETIRED, Copy, Step
 from .explorer import ProtocolError
+from .fetch_rules import check_fetch, check_may_come, check_no_room
 from .pass_rules import check_pass
 from .slots_state import BY_FETCH, GARBAGE, Setting, State
 
@@ -74,6 +75,8 @@ class SlotsWorld:
         if (
             heat.min() < 0
             or heat.max() > self.setting.rules.cap
+            or cache.heat.recent.min() < 0
+            or cache.heat.recent.max() > self.setting.rules.cap
             or min(cache.promoted, cache.fetched, cache.evicted) < 0
         ):
             raise ProtocolError("a count is out of its range")
@@ -95,10 +98,11 @@ class SlotsWorld:
             yield self._event(state, "a pass", SlotCache.promote, check=partial(check_pass, setting))
         for cells in setting.fetches:
             yield self._event(
-                state, f"{cells} are fetched", partial(_fetched, cells), check=partial(_check_fetch, cells)
+                state, f"{cells} are fetched", partial(_fetched, cells), check=partial(check_fetch, cells, setting)
             )
         for cell in setting.some:
-            yield self._event(state, f"{cell} may come", partial(_may_come, cell))
+            may_come = partial(check_may_come, cell, setting)
+            yield self._event(state, f"{cell} may come", partial(_may_come, cell), check=may_come)
         for slot in np.flatnonzero(state.cache.slots.state == COPYING).tolist():
             yield self._copied(state, slot)
             if setting.failures:
@@ -117,8 +121,10 @@ class SlotsWorld:
         cache = state.cache.clone()
         try:
             copies = happens(cache)
-        except NoRoomError:
-            self._no_room(state, cache, said)
+        except NoRoomError as error:
+            if cache.key() != state.cache.key():
+                raise ProtocolError(f"{said}: refused, and changed") from None
+            check_no_room(_numbers(said), self.setting, state, error.later)
             return f"{said}: no room", state
         running = state.running if running is None else running
         if check is not None:
@@ -176,34 +182,17 @@ class SlotsWorld:
             if state.cache.slots.table[cell] >= 0 and cache.slots.table[cell] < 0:
                 raise ProtocolError(f"{said}: {cell} is evicted, and pinned")
 
-    def _no_room(self, state: State, cache: SlotCache, said: str) -> None:
-        if cache.key() != state.cache.key():
-            raise ProtocolError(f"{said}: refused, and changed")
-        slots, width = state.cache.slots, self.setting.pool.width
-        wanted = _numbers(said)
-        absent = [cell for cell in wanted if slots.table[cell] < 0 and slots.coming[cell] < 0]
-        waited = {int(slots.coming[cell]) for cell in wanted if slots.coming[cell] >= 0}
-        for group in {cell // width for cell in absent}:
-            can = 0
-            for slot in np.flatnonzero(slots.group == group).tolist():
-                what, owner = slots.state[slot], int(slots.owner[slot])
-                can += what == FREE
-                can += what == RETIRED and not slots.must[slot] and slot not in waited
-                can += what == READY and owner not in state.pinned and owner not in wanted
-            if can < sum(cell // width == group for cell in absent):
-                return
-        raise ProtocolError(f"{said}: refused, though there is room")
 
-
-def _numbers(said: str) -> list[int]:
+def _numbers(said: str) -> tuple[int, ...]:
     """The cells that an event names first."""
-    return [int(word) for word in said.split(" are")[0].strip("()").replace(",", " ").split()]
+    return tuple(int(word) for word in said.split(" are")[0].strip("()").replace(",", " ").split())
 
 
 def _ends(step: Step, cells: tuple[int, ...] | None, cache: SlotCache) -> tuple[Copy, ...]:
     if cells is None:
         return cache.end(step)
-    return cache.end(step, np.array(cells, np.intp), np.ones(len(cells), np.int64))
+    different, rows = np.unique(np.array(cells, np.intp), return_counts=True)
+    return cache.end(step, different, rows.astype(np.int64))
 
 
 def _fetched(cells: tuple[int, ...], cache: SlotCache) -> tuple[Copy, ...]:
@@ -217,12 +206,3 @@ def _may_come(cell: int, cache: SlotCache) -> tuple[Copy, ...]:
 def _fails(slot: int, cache: SlotCache) -> tuple[Copy, ...]:
     cache.copy_failed(np.array([slot]))
     return ()
-
-
-def _check_fetch(cells: tuple[int, ...], state: State, cache: SlotCache) -> None:
-    for cell in cells:
-        if cache.slots.table[cell] < 0 and cache.slots.coming[cell] < 0:
-            raise ProtocolError(f"{cell} was to be fetched, and does not come")
-    for cell in state.waited:
-        if cache.slots.table[cell] < 0 and cache.slots.coming[cell] < 0:
-            raise ProtocolError(f"{cell}, for which a step waits, is sent away for {cells}")

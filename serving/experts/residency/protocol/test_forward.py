@@ -25,18 +25,22 @@ def run_steps(
         TinyMoe(LAYERS, EXPERTS, TOP_K, pool.slots, seed),
         Misses(LAYERS, EXPERTS),
     )
-    rng, most = np.random.default_rng(seed), 0
+    rng, most, heat = np.random.default_rng(seed), 0, 0
     for step in range(steps):
         engine.x = rng.standard_normal((rows, 16), dtype=np.float32)
         engine.y = np.full_like(engine.x, np.nan)
         most = max(most, drive.run(cache, engine, misses, rows, limit))
         assert engine.y.tobytes() == engine.resident(engine.x).tobytes()
         assert cache.pinned().size == 0 and cache.slots.running == 0
+        heat += rows * LAYERS * TOP_K * OURS.unit
+        assert int(cache.heat.heat.sum()) == heat, "every row is counted once, however often it ran"
         if step % 5 == 4:
             cache.tick()
+            heat = int(cache.heat.heat.sum())
             engine.copy(copies := cache.promote())
             cache.copied(np.array([copy.slot for copy in copies], np.intp))
     assert engine.copies == cache.fetched + cache.promoted
+    assert engine.passes == misses.steps + misses.splits + misses.replays
     assert misses.missed == int(misses.by_layer.sum()) <= misses.asked
     return engine, misses, most
 
@@ -87,6 +91,41 @@ def test_pool_that_can_never_work() -> None:
     pool = Pool(Kind.BASE, LAYERS, EXPERTS, (TOP_K - 1,) * LAYERS, 1)
     with pytest.raises(PoolError, match="1 slots for layer 0: one row asks for 2; nothing smaller can work"):
         admit(pool, 1, TOP_K, forced=True)
+
+
+def test_slots_that_wait_for_a_step_beside_this_one() -> None:
+    """A driver that carries a step out alone says so rather than compute without an expert."""
+    pool = Pool(Kind.BASE, LAYERS, EXPERTS, (TOP_K,) * LAYERS, 1)
+    cache, engine, misses = (
+        SlotCache(pool, OURS),
+        TinyMoe(LAYERS, EXPERTS, TOP_K, pool.slots, 1),
+        Misses(LAYERS, EXPERTS),
+    )
+    engine.x = np.random.default_rng(1).standard_normal((1, 16), dtype=np.float32)
+    engine.y = np.zeros_like(engine.x)
+    drive.run(cache, engine, misses, 1)
+    beside = cache.begin()
+    engine.x = np.random.default_rng(2).standard_normal((1, 16), dtype=np.float32)
+    with pytest.raises(ReplayError, match="waits for a step that runs beside this one"):
+        drive.run(cache, engine, misses, 1)
+    assert cache.pinned().size == 0 and cache.slots.running == 1
+    engine.copy(copies := cache.end(beside))
+    cache.copied(np.array([copy.slot for copy in copies], np.intp))
+    drive.run(cache, engine, misses, 1)
+    assert engine.y.tobytes() == engine.resident(engine.x).tobytes()
+
+
+def test_steps_without_a_miss_are_clean() -> None:
+    misses, none = Misses(2, 4), np.zeros(0, np.intp)
+    misses.step(np.array([0, 5]), none, 0, False)
+    misses.step(np.array([0, 5]), none, 1, False)
+    misses.step(np.array([0, 5]), none, 0, True)
+    misses.step(np.array([0, 5]), np.array([5]), 2, True)
+    misses.split(3)
+    assert (misses.steps, misses.clean, misses.asked, misses.missed, misses.by_layer.tolist()) == (4, 1, 8, 1, [0, 1])
+    assert (misses.replays, misses.by_layer_passes, misses.splits) == (6, 2, 1)
+    with pytest.raises(ValueError, match="-1 contributions"):
+        misses.pass_missed(-1)
 
 
 def test_copy_that_fails_leaves_nothing_held() -> None:

@@ -27,9 +27,11 @@ NONE = np.zeros(0, np.intp)
     ],
 )
 def test_every_state(layers: int, experts: int, rows: int, limit: int, fits: bool) -> None:
-    states = explore(ReplayWorld(layers, experts, rows, limit, fits))
+    world = ReplayWorld(layers, experts, rows, limit, fits)
+    states = explore(world)
     print(states, "states")
     assert states > 5
+    assert world.most == replay.passes(Replay(experts, layers, rows, limit)), "the bound is reached"
 
 
 def _broken(**functions: object) -> SimpleNamespace:
@@ -107,5 +109,7 @@ def test_calls_at_the_wrong_time() -> None:
         replay.routed(by_layer, np.array([4]), NONE)
     with pytest.raises(ReplayError, match="layer 0 of 2 is still to be computed"):
         replay.last_layer(by_layer)
+    again, _ = replay.passed(state, np.array([0, 4]), np.array([0]))
+    assert again.replays == 1 and replay.no_room(again)[0] == by_layer, "a replay for which there is no room is none"
     with pytest.raises(ReplayError, match="one row's experts"):
         replay.no_room(by_layer)

@@ -1,13 +1,16 @@
 """Every state of small caches is one that may be; without any one of its rules, there is one that may not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from serving.experts.residency.cache import SlotCache
+from serving.experts.residency.cache import NoRoomError, SlotCache
+from serving.experts.residency.heat import Heat
 from serving.experts.residency.pool import Pool
 from serving.experts.residency.protocol.explorer import ProtocolError, explore
 from serving.experts.residency.protocol.slots_state import Setting
@@ -28,12 +31,14 @@ SHARED = Setting((2,), 2, 2, COLD, 1, ((0, 2),), ((1, 3),), (), (3,))
 COUNTS = Setting((1,), 1, 2, WARMER, 1, ((0,), (1,)))
 SWAPS = Setting((2,), 1, 4, MARGIN, 1, ((0, 1), (2, 3)))
 STAYS = Setting((1,), 1, 2, LONG, 1, ((0,), (1,)), ((1,),))
+LASTS = Setting((1,), 1, 2, replace(WARMER, cold_ticks=1, cap=4), 1, ((0, 0, 0, 0), (1,)))
+RECENT = Setting((2,), 1, 3, replace(COLD, recent_steps=2), 1, ((0,), (1,)), ((0, 1), (2,)), passes=False)
 
 
 @pytest.mark.parametrize(
     "setting",
-    [ONE_SLOT, OVERLAP, FETCHES, LAYERS, SHARED, COUNTS, SWAPS, STAYS],
-    ids=["one slot", "overlap", "fetches", "layers", "shared", "counts", "swaps", "stays"],
+    [ONE_SLOT, OVERLAP, FETCHES, LAYERS, SHARED, COUNTS, SWAPS, STAYS, LASTS, RECENT],
+    ids=["one slot", "overlap", "fetches", "layers", "shared", "counts", "swaps", "stays", "lasts", "recent"],
 )
 def test_every_state(setting: Setting) -> None:
     states = explore(SlotsWorld(setting))
@@ -137,8 +142,27 @@ class _Lazy(SlotCache):
 class _Refuses(SlotCache):
     def _victims(self, needs: npt.NDArray[np.intp], kept: npt.NDArray[np.int32]) -> Cells:
         if self.heat.seen[0]:
-            raise self._no_room(0, 1, 0)
+            raise self._no_room(0, 1, 0, self.slots.state >= 0)
         return super()._victims(needs, kept)
+
+
+class _LongMemory(Heat):
+    def warmth(self, cells: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+        heat: npt.NDArray[np.int64] = self.heat[cells]
+        return heat
+
+
+def _heat_alone(pool: Pool, rules: Rules) -> SlotCache:
+    cache = SlotCache(pool, rules)
+    cache.heat = _LongMemory(**vars(cache.heat))
+    return cache
+
+
+class _Hopeless(SlotCache):
+    def _no_room(self, group: int, need: int, found: int, usable: npt.NDArray[np.bool_]) -> NoRoomError:
+        error = super()._no_room(group, need, found, usable)
+        error.later = False
+        return error
 
 
 class _HalfDone(SlotCache):
@@ -162,7 +186,7 @@ def _rules(**changes: object) -> Callable[[Pool, Rules], SlotCache]:
         (_with(_ForgetfulSlots), ONE_SLOT, "a cell is in two places|which is elsewhere"),
         (_with(_UnaskedSlots), FETCHES, "for which a step waits, is sent away"),
         (_with(_StaleSlots), OVERLAP, "a cell is in two places|which is elsewhere"),
-        (_Unpinned, FETCHES, "is evicted, and pinned"),
+        (_Unpinned, FETCHES, "is evicted, and pinned|with later True, expected False"),
         (_Lost, OVERLAP, "waits for a copy that nobody was told of"),
         (_Waiting, OVERLAP, "waits for a step, and none is under way"),
         (_AnyIsCold, COUNTS, "against the rules"),
@@ -170,8 +194,10 @@ def _rules(**changes: object) -> Callable[[Pool, Rules], SlotCache]:
         (_Restless, STAYS, "ticks, expected 2"),
         (_Selfish, FETCHES, "was to be fetched, and does not come"),
         (_Lazy, COUNTS, "a pass leaves out 0"),
-        (_Refuses, OVERLAP, "refused, though there is room"),
+        (_Refuses, OVERLAP, "are refused, though there is room"),
         (_HalfDone, FETCHES, "refused, and changed|does not come"),
+        (_heat_alone, RECENT, "away, expected"),
+        (_Hopeless, FETCHES, "with later False, expected True"),
         (_rules(promotions=2), Setting((2,), 1, 2, COLD, 1, ((0, 1),)), "more than 1"),
         (_rules(swaps=2), SWAPS, "more than 1 of a quota"),
         (_rules(cold_ticks=1), COUNTS, "against the rules"),
