@@ -22,17 +22,16 @@ class Cold:
     runs_on: Ints
 
 
-def place(cells: Ints, share: Floats, size: Ints, whole: Ints, host: Host, ranks: int) -> Cold:
+def place(cells: Ints, share: Floats, whole: Ints, host: Host, ranks: int) -> Cold:
     """Places cells, given in order of share per byte: banks first, then RAM, then NVMe; each where there is room.
 
-    A cell in RAM is read by a rank near its node, the one that has least to read so far; a node without ranks serves
-    all. Cells in banks and on NVMe go around all ranks.
+    A cell in RAM is read by a rank near its node, a node without ranks serves all, as banks and NVMe do; the cells of
+    each memory go around its ranks there and back, those with the most traffic first.
 
     Args:
         cells: [N] indices into the arrays.
         share: [all cells] routing share.
-        size: [all cells] bytes in a bank (a slice's where cells are split).
-        whole: [all cells] bytes in RAM and on NVMe.
+        whole: [all cells] bytes; a bank, RAM and NVMe hold every slice of a cell that is split.
         host: budgets of banks, nodes and NVMe.
         ranks: number of ranks.
 
@@ -41,7 +40,7 @@ def place(cells: Ints, share: Floats, size: Ints, whole: Ints, host: Host, ranks
     nodes, banks = len(host.nodes), len(host.banks)
     found = np.full(len(share), -1, dtype=np.int64)
     if banks:
-        fill(cells, size, found, np.array(host.banks, dtype=np.int64))
+        fill(cells, whole, found, np.array(host.banks, dtype=np.int64))
     rest = cells[found[cells] < 0]
     unlimited = [index for index, node in enumerate(host.nodes) if node.ram is None]
     need = int(whole[rest].sum())

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from serving.experts.placement.problem import Floats, Ints, PlanError
+from serving.experts.placement.problem import Floats, Ints, PlanError, cut
 
 # Counts are summed over a layer, and layers over phases, in int64.
 _MOST = 2**62
+# The first digits of a number that has too many are beyond 64 bits already.
+_DIGITS = 400
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def read_json(path: Path, split: str = "train") -> Counts:
     be read.
     """
     try:
-        whole = json.loads(path.read_bytes(), object_pairs_hook=_Pairs)
+        whole = _parsed(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{path}: is no JSON: {error}") from None
     table = _object(whole, str(path), "routing counts")
@@ -61,7 +63,7 @@ def read_json(path: Path, split: str = "train") -> Counts:
         }
         layers, rows = _rows(lists, str(path), "")
         return Counts(layers, {"all": rows})
-    found = ", ".join(sorted(table)[:5]) or "nothing"
+    found = ", ".join(cut(repr(key), 40) for key in sorted(table)[:5]) or "nothing"
     raise PlanError(
         f'{path}: expected {{"{split}": {{"decode": {{layer: [counts]}}}}}} or {{layer: {{"counts": [counts]}}}}, '
         f"found the keys {found}"
@@ -129,13 +131,23 @@ def checked(rows: Ints, layers: Sequence[int], source: str) -> Ints:
     return rows
 
 
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_Pairs)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:
+        # A whole number with more digits than Python takes; what holds it is found later, and named.
+        return json.loads(text, object_pairs_hook=_Pairs, parse_int=lambda digits: int(digits[:_DIGITS]))
+
+
 def _phases(table: dict[str, Any], split: str, source: str) -> Counts:
     body = _object(table[split], f"{source}: {split}", '{"decode": ..., "prefill": ...}')
     found: dict[str, Ints] = {}
     layers: tuple[int, ...] | None = None
     for phase, one in body.items():
         if phase not in ("decode", "prefill"):
-            raise PlanError(f"{source}: {split}: expected the phases decode and prefill, found {phase!r}")
+            raise PlanError(f"{source}: {split}: expected the phases decode and prefill, found {cut(repr(phase))}")
         these, rows = _rows(_object(one, f"{source}: {phase}", "{layer: [counts]}"), source, f"phase {phase}, ")
         if layers is not None and (these != layers or rows.shape != next(iter(found.values())).shape):
             raise PlanError(f"{source}: phase {phase} has other layers or experts than the phase before it")
@@ -143,7 +155,7 @@ def _phases(table: dict[str, Any], split: str, source: str) -> Counts:
     if layers is None:
         raise PlanError(f"{source}: {split}: has no phase; expected decode, prefill or both")
     others = sorted(set(table) - {split})
-    notes = (f"{source}: {', '.join(others)} left aside; {split} is read",) if others else ()
+    notes = (f"{source}: {cut(', '.join(map(repr, others)))} left aside; {cut(repr(split))} is read",) if others else ()
     return Counts(layers, found, None, notes)
 
 
@@ -152,7 +164,7 @@ def _rows(lists: Mapping[str, Any], source: str, phase: str) -> tuple[tuple[int,
     for key in lists:
         layer = _number(key)
         if layer is None:
-            raise PlanError(f"{source}: {phase}layer {key!r}: expected a number")
+            raise PlanError(f"{source}: {phase}layer {cut(repr(key))}: expected a number")
         if layer in numbers:
             raise PlanError(f"{source}: {phase}layer {layer} is there twice, as {numbers[layer]!r} and {key!r}")
         numbers[layer] = key
@@ -175,7 +187,7 @@ def _row(values: Any, where: str) -> Ints:
         for expert, value in enumerate(values):
             if type(value) is int or (type(value) is float and math.isfinite(value) and value.is_integer()):
                 continue
-            raise PlanError(f"{where}, expert {expert}: expected a whole number, found {json.dumps(value)}")
+            raise PlanError(f"{where}, expert {expert}: expected a whole number, found {cut(json.dumps(value))}")
         values = [int(value) for value in values]
     for expert, value in enumerate(values if max(values) >= _MOST or min(values) <= -_MOST else ()):
         if not -_MOST < value < _MOST:
@@ -193,7 +205,7 @@ def _object(value: Any, where: str, expected: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, member in value:
         if key in found:
-            raise PlanError(f"{where}: {key!r} is there twice")
+            raise PlanError(f"{where}: {cut(repr(key))} is there twice")
         found[key] = member
     return found
 

@@ -2,23 +2,25 @@
 
 vLLM 0.33.0 keeps them in EplbModelState (vllm/distributed/eplb/eplb_state.py) and writes no file itself: a hook saves
 `expert_load_window` [window, MoE layers, physical experts] int32 and `physical_to_logical_map` [MoE layers, physical
-experts] (-1: none), under these names. The window is a ring; `expert_load_window_step` says where it goes on.
+experts] (-1: none), under these names. The window is a ring; `expert_load_window_step` says where it goes on. Each rank
+has the tokens that it routed itself, so that the windows of all ranks of the expert-parallel group are to be added up.
+Tokens of prefill and of decode are in it alike.
 """
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from serving.experts.placement.counts import Counts, checked
-from serving.experts.placement.problem import Ints, PlanError
+from serving.experts.placement.problem import Ints, PlanError, cut
 
 SUFFIXES = (".npz", ".npy", ".safetensors")
 _WINDOW, _MAP, _STEP = "expert_load_window", "physical_to_logical_map", "expert_load_window_step"
+# 1000 steps of 92 layers and 1024 experts in int32 are a tenth of it.
+_MOST_BYTES = 2**32
 
 
 def read_eplb(path: Path, experts: int) -> Counts:
@@ -29,7 +31,9 @@ def read_eplb(path: Path, experts: int) -> Counts:
     """
     tensors = _load(path)
     if _WINDOW not in tensors:
-        raise PlanError(f"{path}: has no tensor {_WINDOW}; it has {', '.join(sorted(tensors)) or 'none'}")
+        raise PlanError(
+            f"{path}: has no tensor {_WINDOW}; it has {cut(', '.join(map(repr, sorted(tensors)))) or 'none'}"
+        )
     window = tensors[_WINDOW]
     if window.dtype.kind == "f":
         if not np.isfinite(window).all():
@@ -52,9 +56,10 @@ def read_eplb(path: Path, experts: int) -> Counts:
             f"{path}: {_WINDOW}: has {steps.shape[2]} experts, the model {experts}; physical experts need {_MAP}"
         )
     if _STEP in tensors:
-        if tensors[_STEP].size != 1 or not 0 <= int(tensors[_STEP].ravel()[0]) < len(steps):
+        step = tensors[_STEP]
+        if step.size != 1 or step.dtype.kind not in "iu" or not 0 <= int(step.ravel()[0]) < len(steps):
             raise PlanError(f"{path}: {_STEP}: expected one number from 0 to {len(steps) - 1}")
-        steps = np.roll(steps, -int(tensors[_STEP].ravel()[0]), axis=0)
+        steps = np.roll(steps, -int(step.ravel()[0]), axis=0)
     seen = steps.reshape(len(steps), -1).max(axis=1) > 0
     if not seen.any():
         raise PlanError(f"{path}: {_WINDOW}: all counts are zero")
@@ -64,6 +69,8 @@ def read_eplb(path: Path, experts: int) -> Counts:
 
 
 def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
+    # So that an error of the file itself is told apart from those of its content.
+    path.open("rb").close()
     try:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
@@ -71,11 +78,16 @@ def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
         if isinstance(read, np.ndarray):
             return {_WINDOW: read}
         with read:
+            unpacked = sum(one.file_size for one in read.zip.infolist())
+            if unpacked > _MOST_BYTES:
+                raise PlanError(f"{path}: unpacks to {unpacked:,} bytes, more than {_MOST_BYTES:,}; save fewer steps")
             return {name: read[name] for name in read.files}
-    except FileNotFoundError:
+    except PlanError:
         raise
-    except (ValueError, EOFError, zipfile.BadZipFile, SafetensorError) as error:
-        raise PlanError(f"{path}: is no saved tensor ({', '.join(SUFFIXES)}): {error}") from None
+    except Exception as error:
+        # zipfile, zlib, tokenize and numpy each have errors of their own for damage; no list of them is promised.
+        why = cut(str(error).split("\n")[0], 120)
+        raise PlanError(f"{path}: is no saved tensor ({', '.join(SUFFIXES)}): {why or type(error).__name__}") from None
 
 
 def _logical(steps: Ints, given: npt.NDArray[Any], experts: int, path: str) -> Ints:

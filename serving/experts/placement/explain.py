@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from serving.experts.placement.plan import Location, Plan
-from serving.experts.placement.problem import PlanError, gib
+from serving.experts.placement.problem import Floats, PlanError, gib
 
 
 @dataclass(frozen=True)
@@ -99,38 +99,66 @@ def _why(plan: Plan, row: int, expert: int) -> str:
 
 
 def _moves(plan: Plan, row: int, expert: int) -> list[str]:
+    return _ways_out(plan, row, expert) if plan.hot[row, expert] else _ways_in(plan, row, expert)
+
+
+def _ways_out(plan: Plan, row: int, expert: int) -> list[str]:
     assert plan.chosen is not None and plan.problem is not None
-    share, position = plan.problem.share, plan.chosen.position
-    own, size = float(share[row, expert]), plan.slice_bytes
-    alike = size == size[row, expert]
-    if plan.hot[row, expert]:
-        moves = []
-        if plan.chosen.floor[row, expert]:
-            moves.append(f"a floor of its layer below {plan.floors[row]} would let it take its turn like others")
-        outside = alike & ~plan.hot
-        if not outside.any():
-            return [*moves, "nothing: every cell of its size is in GPU memory"]
-        best = np.where(outside, share, -1.0)
-        at = np.unravel_index(int(best.argmax()), best.shape)
-        behind = size[plan.hot & (position >= position[row, expert])].sum()
-        name = f"expert {at[1]} of layer {plan.model.layers[at[0]]}"
-        return [
-            *moves,
-            f"a share below {best[at]:.4%} (now {own:.4%}): then {name} comes first",
-            f"GPU budgets smaller by {_bytes(int(behind))} in all: it and all that come after it",
-        ]
-    inside = alike & plan.hot & ~plan.chosen.floor
-    moves = []
-    if inside.any():
-        least = np.where(inside, share, np.inf)
-        at = np.unravel_index(int(least.argmin()), least.shape)
-        factor = f", {least[at] / own:.2f} times as much" if own > 0 else ""
-        name = f"expert {at[1]} of layer {plan.model.layers[at[0]]}"
-        moves.append(f"a share above {least[at]:.4%} (now {own:.4%}{factor}): then it takes the place of {name}")
-    before = size[~plan.hot & (position <= position[row, expert])].sum()
-    lacking = max(0, int(before) - int(plan.chosen.free.sum()))
-    moves.append(f"GPU budgets larger by {_bytes(lacking)} in all: it and all before it that are outside now")
+    share, size, floor = plan.problem.share, plan.slice_bytes, plan.chosen.floor
+    own, kept, moves = float(share[row, expert]), bool(floor[row, expert]), []
+    if kept:
+        moves.append(f"a floor of its layer below {plan.floors[row]} would let it take its turn like others")
+    outside = (size == size[row, expert]) & ~plan.hot
+    at, bar = _most(np.where(outside, share, -1.0))
+    if kept:
+        # It stays until another of its layer takes its place in the floor as well.
+        (_, other), density = _most(np.where(floor[row], -1.0, share[row] / size[row])[None, :])
+        if density * size[row, expert] < bar:
+            at, bar = (row, other), density * size[row, expert]
+    if 0 <= bar < own:
+        moves.append(f"a share below {bar:.4%} (now {own:.4%}): then {_name(plan, at)} comes first")
+    if not kept:
+        behind = size[plan.hot & ~floor & (plan.chosen.position >= plan.chosen.position[row, expert])].sum()
+        less = _bytes(int(behind) + int(plan.chosen.free.sum()))
+        moves.append(
+            f"the GPU budget of every rank smaller by {less}: it and all that come after it"
+            if plan.sharding == "split"
+            else f"GPU budgets smaller by {less} in all: it and all that come after it"
+        )
     return moves
+
+
+def _ways_in(plan: Plan, row: int, expert: int) -> list[str]:
+    assert plan.chosen is not None and plan.problem is not None
+    share, size, floor = plan.problem.share, plan.slice_bytes, plan.chosen.floor
+    own, moves = float(share[row, expert]), []
+    # A cell of a floor gives way to one of its own layer only.
+    yields = ~floor
+    yields[row] = True
+    inside = (size == size[row, expert]) & plan.hot & yields
+    if inside.any():
+        at, _ = _most(np.where(inside, -share, -np.inf))
+        least = float(share[at])
+        factor = f", {least / own:.2f} times as much" if own > 0 else ""
+        moves.append(f"a share above {least:.4%} (now {own:.4%}{factor}): then it takes the place of {_name(plan, at)}")
+    widest = int(plan.chosen.free.argmax())
+    before = size[~plan.hot & (plan.chosen.position <= plan.chosen.position[row, expert])].sum()
+    lacking = _bytes(int(before) - int(plan.chosen.free[widest]))
+    moves.append(
+        f"the GPU budget of {plan.problem.names[widest]} larger by {lacking}: room for it and all before it that are "
+        f"outside now"
+    )
+    return moves
+
+
+def _most(of: Floats) -> tuple[tuple[int, int], float]:
+    """Where the largest number of an array [L, E] is, the first of equals, and the number."""
+    row, expert = np.unravel_index(int(of.argmax()), of.shape)
+    return (int(row), int(expert)), float(of[row, expert])
+
+
+def _name(plan: Plan, at: tuple[int, int]) -> str:
+    return f"expert {at[1]} of layer {plan.model.layers[at[0]]}"
 
 
 def _bytes(number: int) -> str:

@@ -10,9 +10,13 @@ from serving.experts.placement.problem import Flags, Floats, Ints, PlanError
 
 # A two-sided 95 % interval.
 _Z = 1.959963984540054
-_REPEATS = 1000
-# Fewer steps than this say nothing about how steps differ.
-_LEAST_WINDOWS = 8
+# Steps are judged by the means of this many batches: few and long ones, so that batches are nearly independent. With
+# fewer steps than that nothing is known of how steps differ.
+_BATCHES = 8
+# As _Z, of Student's t with _BATCHES - 1 degrees of freedom.
+_T = 2.3646242510103
+# Of neighbouring batches; an estimate from so few is not trusted beyond it.
+_MOST_ALIKE = 0.8
 
 
 @dataclass(frozen=True)
@@ -85,20 +89,20 @@ def split(counts: Counts, fraction: float, seed: int) -> tuple[Counts, Held]:
     return train, Held(held, f"{fraction:.0%} of the same counts, drawn at random: no drift is seen", True)
 
 
-def hit_rate(hot: Flags, held: Held, weights: Mapping[str, float], top_k: int, seed: int) -> HitRate:
+def hit_rate(hot: Flags, held: Held, weights: Mapping[str, float], top_k: int) -> HitRate:
     """Returns the hit rate of a placement on held counts, with a 95 % interval.
 
-    Counts with 8 steps or more: a circular block bootstrap over steps (1000 repeats, blocks of the cube root of their
-    number), so that steps that resemble each other, and layers that hit together, widen it. Others: each layer and
-    phase as a binomial of counts/top_k draws with two hits and two misses added (Agresti-Coull), the layers as if all
-    hit together, which is the widest; tokens of one request resemble each other, which it does not see.
+    Counts with 8 steps or more: Student's t on the means of 8 batches of steps, widened by how much neighbouring
+    batches resemble each other, and never narrower than independent tokens would have it; layers that hit together
+    widen it too. Others: each layer and phase as a binomial of counts/top_k draws with two hits and two misses added
+    (Agresti-Coull), the layers as if all hit together, which is the widest; tokens of one request resemble each other,
+    which it does not see.
 
     Args:
         hot: [L, E] bool, cells in GPU memory.
         held: counts on the same layers.
         weights: of the phases, as the plan has them.
         top_k: experts a token is routed to.
-        seed: of the bootstrap.
     """
     share = shares(held.counts, weights)
     by_layer = (share * hot).sum(axis=1)
@@ -106,9 +110,10 @@ def hit_rate(hot: Flags, held: Held, weights: Mapping[str, float], top_k: int, s
     if not held.unseen:
         return HitRate(point, None, None, held.method, by_layer)
     windows = held.counts.windows
-    if windows is not None and len(windows) >= _LEAST_WINDOWS:
-        low, high = _bootstrap(windows, hot, seed)
-        how = "block bootstrap over steps"
+    if windows is not None and len(windows) >= _BATCHES:
+        half = _of_steps(windows, hot, top_k)
+        low, high = point - half, point + half
+        how = f"means of {_BATCHES} batches of steps"
     else:
         low, high = _binomial(hot, held.counts, weights, top_k)
         how = "binomial, layers as if they hit together"
@@ -116,20 +121,23 @@ def hit_rate(hot: Flags, held: Held, weights: Mapping[str, float], top_k: int, s
     return HitRate(point, low, high, f"{held.method}; {how}", by_layer)
 
 
-def _bootstrap(windows: Ints, hot: Flags, seed: int) -> tuple[float, float]:
-    hits = (windows * hot).sum(axis=2).astype(np.float64)
-    totals = windows.sum(axis=2).astype(np.float64)
-    steps = len(windows)
-    block = max(1, round(steps ** (1 / 3)))
-    random = np.random.Generator(np.random.PCG64(seed))
-    starts = random.integers(0, steps, size=(_REPEATS, -(-steps // block)))
-    chosen = (starts[:, :, None] + np.arange(block)) % steps
-    times = np.zeros((_REPEATS, steps))
-    np.add.at(times, (np.arange(_REPEATS)[:, None], chosen.reshape(_REPEATS, -1)[:, :steps]), 1.0)
-    drawn = times @ totals
-    shares_ = np.where(drawn > 0, (times @ hits) / np.maximum(drawn, 1.0), np.nan)
-    low, high = np.percentile(np.nanmean(shares_, axis=1), (2.5, 97.5))
-    return float(low), float(high)
+def _of_steps(windows: Ints, hot: Flags, top_k: int) -> float:
+    """Half of the interval's width, from steps [W, L, E]."""
+    hits, picks = (windows * hot).sum(axis=2).astype(np.float64), windows.sum(axis=2).astype(np.float64)
+    drawn = picks.sum(axis=0)
+    rate = hits.sum(axis=0) / drawn
+    # How far each step is from the mean over layers of the rates, weighed by its tokens; the steps' sum is 0.
+    apart = len(windows) * ((hits - rate * picks) / drawn).mean(axis=1)
+    batches = np.array_split(apart, _BATCHES)
+    size, mean = np.array([len(one) for one in batches]), np.array([one.mean() for one in batches])
+    variance = float((size * mean**2).sum()) / size.mean() / (_BATCHES - 1) / _BATCHES
+    whole = float((mean**2).mean())
+    # Of independent batches whose sum is 0 neighbours come out at -1 / number.
+    alike = float((mean[1:] * mean[:-1]).mean()) / whole + 1 / _BATCHES if whole > 0 else 0.0
+    alike = min(max(alike, 0.0), _MOST_ALIKE)
+    likely, draws = (hits.sum(axis=0) / top_k + 2) / (drawn / top_k + 4), drawn / top_k + 4
+    least = float((likely * (1 - likely) / draws).sum()) / len(drawn) ** 2
+    return float(max(_T * np.sqrt(variance * (1 + alike) / (1 - alike)), _Z * np.sqrt(least)))
 
 
 def _binomial(hot: Flags, counts: Counts, weights: Mapping[str, float], top_k: int) -> tuple[float, float]:

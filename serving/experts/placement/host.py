@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from serving.experts.placement.problem import PlanError
+from serving.experts.placement.problem import PlanError, cut
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def host(
     """Returns a checked Host: every rank of 0..ranks-1 is near exactly one node. Raises PlanError."""
     near = sorted(rank for node in nodes for rank in node.ranks)
     if near != list(range(ranks)):
-        raise PlanError(f"nodes: expected each of ranks 0 to {ranks - 1} near one node, found {near}")
+        raise PlanError(f"nodes: expected each of ranks 0 to {ranks - 1} near one node, found {cut(str(near))}")
     cores: set[int] = set()
     for index, node in enumerate(nodes):
         if node.ram is not None and not 0 <= node.ram < 2**62:
@@ -90,7 +90,7 @@ def host(
         raise PlanError("host: expected sizes of 0 to 2^62 bytes")
     for name, rate in {**RATES, **(rates or {})}.items():
         if name not in RATES:
-            raise PlanError(f"{name!r} is no bandwidth; there are {', '.join(RATES)}")
+            raise PlanError(f"{cut(repr(name))} is no bandwidth; there are {', '.join(RATES)}")
         if not 0 < rate.gbs < 1e6:
             raise PlanError(f"bandwidth {name}: expected GB/s above 0, found {rate.gbs}")
     return Host(tuple(nodes), tuple(banks), nvme, {**RATES, **(rates or {})})
@@ -103,8 +103,8 @@ def read(path: Path, ranks: int) -> Host:
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path}: is no TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{path}: is no TOML: {cut(str(error), 120)}") from None
     _known(data, {"node", "nvme_gib", "banks_gib", "bandwidth"}, str(path))
     nodes = []
     if not isinstance(data.get("node"), list) or not data["node"]:
@@ -119,7 +119,7 @@ def read(path: Path, ranks: int) -> Host:
             raise PlanError(f"{where}: ranks: expected a list of numbers")
         cores = one.get("cores", "")
         if not isinstance(cores, str):
-            raise PlanError(f'{where}: cores: expected a string such as "0-15", found {cores!r}')
+            raise PlanError(f'{where}: cores: expected a string such as "0-15", found {cut(repr(cores))}')
         nodes.append(Node(cores, tuple(near), _gib(one.get("ram_gib"), f"{where}: ram_gib")))
     banks = data.get("banks_gib", [])
     if not isinstance(banks, list):
@@ -130,7 +130,7 @@ def read(path: Path, ranks: int) -> Host:
     given = {}
     for name, value in rates.items():
         if type(value) not in (int, float):
-            raise PlanError(f"{path}: bandwidth.{name}: expected GB/s, found {value!r}")
+            raise PlanError(f"{path}: bandwidth.{cut(name)}: expected GB/s, found {cut(repr(value))}")
         given[name] = Rate(float(value), path.name)
     held = [_gib(bank, f"{path}: banks_gib") or 0 for bank in banks]
     return host(nodes, ranks, held, _gib(data.get("nvme_gib"), f"{path}: nvme_gib"), given)
@@ -170,7 +170,7 @@ def core_list(text: str) -> set[int]:
     for part in filter(None, text.replace(" ", "").split(",")):
         found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise PlanError(f'cores: expected a list such as "0-15,32-47", found {text!r}')
+            raise PlanError(f'cores: expected a list such as "0-15,32-47", found {cut(repr(text))}')
         cores |= set(range(int(found[1]), int(found[2] or found[1]) + 1))
     return cores
 
@@ -195,11 +195,11 @@ def _gib(value: Any, where: str) -> int | None:
     if value is None:
         return None
     if type(value) not in (int, float) or not 0 <= value < 2**30:
-        raise PlanError(f"{where}: expected GiB from 0 on, found {value!r}")
+        raise PlanError(f"{where}: expected GiB from 0 on, found {cut(repr(value))}")
     return int(value * 2**30)
 
 
 def _known(table: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in table:
         if key not in known:
-            raise PlanError(f"{where}: {key}: unknown key; there are {', '.join(sorted(known))}")
+            raise PlanError(f"{where}: {cut(key)}: unknown key; there are {', '.join(sorted(known))}")

@@ -1,11 +1,16 @@
 """Made-up routing for tests and the bench: seeded, skewed, with the real forms."""
 
+from typing import Any
+
 import numpy as np
 
 from serving.experts.placement.counts import Counts
 from serving.experts.placement.host import Host, Node, host
-from serving.experts.placement.plan import Model
+from serving.experts.placement.plan import Model, Plan, make
 from serving.experts.placement.problem import Floats
+
+# Bytes of model()'s cells in MXFP4.
+CELL = 3 * 256 * 128 * 17 // 32
 
 
 def model(layers: int = 4, experts: int = 16, top_k: int = 4) -> Model:
@@ -36,3 +41,12 @@ def two_nodes(ranks: int, ram: int | None = None, nvme: int | None = None) -> Ho
     half = ranks // 2
     nodes = [Node("0-15", tuple(range(half)), ram), Node("16-31", tuple(range(half, ranks)), ram)]
     return host(nodes, ranks, (), nvme)
+
+
+def plan_of(budgets: list[int], **options: Any) -> Plan:
+    """A plan of model(), experts 0 to 7 in MXFP4 and 8 to 15 in w2; `host` and make()'s other `options` as given."""
+    share = popularity(4, 16)
+    form = np.zeros(share.shape, np.int64)
+    form[:, 8:] = 1
+    where = options.pop("host", one_node(len(budgets)))
+    return make(model(), where, share, form, ["mxfp4", "w2"], budgets, **options)

@@ -51,7 +51,7 @@ class Outlook:
         return 0.0 if self.bound is None else max(0.0, self.bound.share - self.coverage)
 
 
-def look(plan: Plan, planned: Floats, held: Held, weights: Mapping[str, float], rows: int, seed: int) -> Outlook:
+def look(plan: Plan, planned: Floats, held: Held, weights: Mapping[str, float], rows: int) -> Outlook:
     """Judges a plan.
 
     Args:
@@ -60,14 +60,14 @@ def look(plan: Plan, planned: Floats, held: Held, weights: Mapping[str, float], 
         held: counts to judge it by.
         weights: of the phases.
         rows: tokens of a decode step, from 1 on.
-        seed: of the interval's bootstrap.
     """
     if not 1 <= rows <= 65536:
         raise PlanError(f"rows of a step: expected 1 to 65536, found {rows}")
     coverage = float((planned * plan.hot).sum(axis=1).mean())
-    hit = hit_rate(plan.hot, held, weights, plan.model.top_k, seed)
+    hit = hit_rate(plan.hot, held, weights, plan.model.top_k)
     only_decode = {"decode": 1.0} if "decode" in held.counts.phases else weights
     decode = shares(held.counts, only_decode)
+    of_decode = hit_rate(plan.hot, held, only_decode, plan.model.top_k)
     return Outlook(
         plan=plan,
         planned=planned,
@@ -77,7 +77,7 @@ def look(plan: Plan, planned: Floats, held: Held, weights: Mapping[str, float], 
         coverage=coverage,
         bound=None if plan.problem is None else bound(plan.problem, coverage),
         hit=hit,
-        step=step(plan, decode, rows, hit.low, hit.high),
+        step=step(plan, decode, rows, of_decode.low, of_decode.high),
         rows=rows,
     )
 

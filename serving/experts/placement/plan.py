@@ -126,9 +126,8 @@ class Plan:
 
     @cached_property
     def used(self) -> Ints:
-        """[locations] bytes in each memory; of a split location, in each of its ranks' memories."""
-        one = np.array([self.sharding == "split" and at.tier in ("gpu", "peer") for at in self.locations])
-        size = np.where(one[self.where], self.slice_bytes, self.whole_bytes)
+        """[locations] bytes in each memory; of slices, in each rank's."""
+        size = np.where(self.hot, self.slice_bytes, self.whole_bytes)
         return _sums(self.where.ravel(), size.ravel(), len(self.locations))
 
     @property
@@ -201,21 +200,25 @@ def make(
     where, runs_on = chosen.bin.copy().ravel(), chosen.bin.copy().ravel()
     rest = np.flatnonzero(where == COLD)
     rest = rest[np.argsort(chosen.position.ravel()[rest], kind="stable")]
-    found = cold_tiers.place(rest, held.share.ravel(), size.ravel(), whole.ravel(), host, ranks)
+    found = cold_tiers.place(rest, held.share.ravel(), whole.ravel(), host, ranks)
     where[rest] = len(gpus) + found.place
     runs_on[rest] = found.runs_on
     if sharding == "split":
         runs_on[:] = -1
-    others = [Location("peer", (), index, bank) for index, bank in enumerate(host.banks)]
-    others += [Location("ram", node.ranks, index, node.ram) for index, node in enumerate(host.nodes)]
-    others += [Location("nvme", (), 0, host.nvme)]
     shape = form.shape
     return checked(
         Plan(
-            model, host, ranks, sharding, cold, tuple(formats), form, (*gpus, *others),
+            model, host, ranks, sharding, cold, tuple(formats), form, (*gpus, *cold_locations(host)),
             where.reshape(shape), runs_on.reshape(shape), held.floors, held, chosen,
         )
     )  # fmt: skip
+
+
+def cold_locations(host: Host) -> tuple[Location, ...]:
+    """Banks, RAM of the nodes and NVMe, in this order."""
+    banks = [Location("peer", (), index, bank) for index, bank in enumerate(host.banks)]
+    nodes = [Location("ram", node.ranks, index, node.ram) for index, node in enumerate(host.nodes)]
+    return (*banks, *nodes, Location("nvme", (), 0, host.nvme))
 
 
 def checked(plan: Plan) -> Plan:
@@ -223,6 +226,10 @@ def checked(plan: Plan) -> Plan:
     if int(plan.where.min()) < 0 or int(plan.where.max()) >= len(plan.locations):
         raise PlanError(f"plan: a cell has no place; locations are 0 to {len(plan.locations) - 1}")
     if int(plan.runs_on.min()) < -1 or int(plan.runs_on.max()) >= plan.ranks:
+        raise PlanError(f"plan: a cell runs on a rank that is none; ranks are 0 to {plan.ranks - 1}")
+    if plan.sharding == "split" and (plan.runs_on != -1).any():
+        raise PlanError("plan: a cell runs on one rank, but each rank has a slice of it")
+    if plan.sharding == "whole" and (plan.runs_on < 0).any():
         raise PlanError(f"plan: a cell runs on no rank; ranks are 0 to {plan.ranks - 1}")
     for index, one in enumerate(plan.locations):
         if one.budget is not None and int(plan.used[index]) > one.budget:

@@ -5,6 +5,7 @@ The schema is described in docs/plan-experts.md.
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 
 from serving.experts.placement.formats import FORMATS
 from serving.experts.placement.host import RATES, Node, host
-from serving.experts.placement.plan import Location, Model, Plan, checked
-from serving.experts.placement.problem import Ints, PlanError
+from serving.experts.placement.plan import Location, Model, Plan, checked, cold_locations
+from serving.experts.placement.problem import MOST_BYTES, Ints, PlanError, cut
 from tools.files import atomic
 
 SCHEMA = "moet.plan-experts.v1"
@@ -81,13 +82,13 @@ def decode(text: bytes, name: str) -> tuple[Plan, dict[str, Any]]:
         raise PlanError(f"{name}: is no JSON: {error}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise PlanError(f"{name}: schema: expected {SCHEMA!r}, found {found!r}; make the plan anew")
+        raise PlanError(f"{name}: schema: expected {SCHEMA!r}, found {cut(repr(found))}; make the plan anew")
     try:
         return _decode(data)
     except PlanError as error:
         raise PlanError(f"{name}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise PlanError(f"{name}: is no plan: {type(error).__name__} {error}; make it anew") from None
+        raise PlanError(f"{name}: is no plan: {type(error).__name__} {cut(str(error))}; make it anew") from None
 
 
 def _decode(data: dict[str, Any]) -> tuple[Plan, dict[str, Any]]:
@@ -99,6 +100,8 @@ def _decode(data: dict[str, Any]) -> tuple[Plan, dict[str, Any]]:
     if len(set(layers)) != len(layers) or not isinstance(given["name"], str):
         raise PlanError("model: expected a name, and each layer once")
     model = Model(layers=layers, **given)
+    if model.top_k > model.experts:
+        raise PlanError(f"model: top_k: expected 1 to {model.experts} experts, found {model.top_k}")
     if [one["layer"] for one in data["layers"]] != list(layers):
         raise PlanError("layers: expected those of the model, in their order")
     formats = tuple(one["name"] for one in data["formats"])
@@ -108,9 +111,12 @@ def _decode(data: dict[str, Any]) -> tuple[Plan, dict[str, Any]]:
         raise PlanError("sharding, cold: expected whole or split, fetch or cpu")
     ranks = data["ranks"]
     if type(ranks) is not int or not 1 <= ranks <= 4096:
-        raise PlanError(f"ranks: expected 1 to 4096, found {ranks!r}")
+        raise PlanError(f"ranks: expected 1 to 4096, found {cut(repr(ranks))}")
     place = data["host"]
     nodes = [Node(one["cores"], tuple(one["ranks"]), one["ram"]) for one in place["nodes"]]
+    for size in (*place["banks"], place["nvme"], *(node.ram for node in nodes)):
+        if size is not None and type(size) is not int:
+            raise PlanError(f"host: expected whole bytes, found {cut(repr(size))}")
     there = host(nodes, ranks, place["banks"], place["nvme"], RATES)
     locations = tuple(
         Location(one["tier"], tuple(one["ranks"]), one["index"], one["budget"]) for one in data["locations"]
@@ -120,12 +126,17 @@ def _decode(data: dict[str, Any]) -> tuple[Plan, dict[str, Any]]:
         [tuple(range(ranks))] if data["sharding"] == "split" else [(r,) for r in range(ranks)]
     ):
         raise PlanError("locations: expected one GPU memory a rank, in their order")
-    others = [("peer", index) for index in range(len(there.banks))] + [("ram", index) for index in range(len(nodes))]
-    if [(one.tier, one.index) for one in locations[len(gpus) :]] != [*others, ("nvme", 0)]:
+    if [one.tier for one in locations[len(gpus) :]] != [one.tier for one in cold_locations(there)]:
         raise PlanError("locations: expected GPUs, banks, nodes' RAM and NVMe, as the host has them")
-    for one in locations:
-        if one.budget is not None and (type(one.budget) is not int or one.budget < 0):
-            raise PlanError(f"locations: budget: expected bytes, found {one.budget!r}")
+    for one in gpus:
+        if type(one.budget) is not int or one.budget < 0:
+            raise PlanError(f"locations: budget: expected bytes, found {cut(repr(one.budget))}")
+    for index, (one, other) in enumerate(zip(locations, (*gpus, *cold_locations(there)), strict=True)):
+        expected = replace(other, index=0) if one.tier == "gpu" else other
+        for key in ("budget", "ranks", "index"):
+            if getattr(one, key) != getattr(expected, key):
+                wanted = getattr(expected, key)
+                raise PlanError(f"location {index} ({one.tier}): {key}: expected {wanted}, as the host has it")
     plan = Plan(
         model=model,
         host=there,
@@ -139,14 +150,26 @@ def _decode(data: dict[str, Any]) -> tuple[Plan, dict[str, Any]]:
         runs_on=_rows(data, "runs_on", model, ranks, -1),
         floors=_whole([one["floor"] for one in data["layers"]], "floor", 0, model.experts + 1),
     )
+    if float(plan.whole_bytes.astype(np.float64).sum()) >= MOST_BYTES:
+        raise PlanError(f"formats: all cells together overflow {MOST_BYTES:,} bytes")
     if plan.format_bytes.tolist() != [one["bytes"] for one in data["formats"]]:
         raise PlanError("formats: the bytes do not agree with the geometry")
     stated = [(one["bytes"], one["cells"]) for one in data["locations"]]
     if stated != list(zip(plan.used.tolist(), plan.cells.tolist(), strict=True)):
         raise PlanError("locations: bytes or cells do not agree with the layers'; the file was changed or cut")
-    if not isinstance(data["evidence"], dict):
+    return checked(plan), _evidence(data["evidence"])
+
+
+def _evidence(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
         raise PlanError("evidence: expected an object")
-    return checked(plan), data["evidence"]
+    if not isinstance(given.get("updates", []), list):
+        raise PlanError("evidence: updates: expected a list")
+    try:
+        json.dumps(given, allow_nan=False)
+    except ValueError:
+        raise PlanError("evidence: a number in it is NaN or infinite") from None
+    return given
 
 
 def _rows(data: dict[str, Any], key: str, model: Model, end: int, least: int = 0) -> Ints:

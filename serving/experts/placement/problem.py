@@ -13,7 +13,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 # Sums of bytes stay exact in int64 and in float64 below this.
-_MOST_BYTES = 2**53
+MOST_BYTES = 2**53
 
 
 class PlanError(UserError):
@@ -71,18 +71,18 @@ def problem(
     _finite(given, layers)
     if int(sizes.min()) <= 0:
         raise PlanError("sizes: every cell must have one byte or more")
-    if float(sizes.astype(np.float64).sum()) >= _MOST_BYTES:
-        raise PlanError(f"sizes: all cells together overflow {_MOST_BYTES:,} bytes; check the geometry")
+    if float(sizes.astype(np.float64).sum()) >= MOST_BYTES:
+        raise PlanError(f"sizes: all cells together overflow {MOST_BYTES:,} bytes; check the geometry")
     held = np.zeros(len(budgets), dtype=np.int64)
     named = tuple(names) if names is not None else tuple(f"rank {index}" for index in range(len(budgets)))
     if not len(held):
         raise PlanError("budgets: expected one rank or more")
     for index, budget in enumerate(budgets):
-        if not 0 <= budget < _MOST_BYTES:
-            raise PlanError(f"budget of {named[index]}: expected 0 to {_MOST_BYTES:,} bytes, found {budget:,}")
+        if not 0 <= budget < MOST_BYTES:
+            raise PlanError(f"budget of {named[index]}: expected 0 to {MOST_BYTES:,} bytes, found {budget:,}")
         held[index] = budget
-    if int(held.astype(object).sum()) >= _MOST_BYTES:
-        raise PlanError(f"budgets: together they overflow {_MOST_BYTES:,} bytes")
+    if int(held.astype(object).sum()) >= MOST_BYTES:
+        raise PlanError(f"budgets: together they overflow {MOST_BYTES:,} bytes")
     wanted = np.full(len(layers), floors, dtype=np.int64) if isinstance(floors, int) else np.asarray(floors, np.int64)
     if wanted.shape != (len(layers),):
         raise PlanError(f"floors: expected one a layer, {len(layers)}, found {wanted.size}")
@@ -95,6 +95,12 @@ def problem(
 def gib(size: float) -> str:
     """A number of bytes in GiB, for people."""
     return f"{size / 2**30:,.2f} GiB"
+
+
+def cut(text: str, most: int = 60) -> str:
+    """What a file has, as a message of one line has it: escaped if need be, and no longer than `most` characters."""
+    line = text if text.isprintable() else repr(text)
+    return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def _finite(share: Floats, layers: Sequence[int]) -> None:

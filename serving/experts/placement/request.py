@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,9 @@ def read_counts(path: Path, model: Model, part: str = "train") -> Counts:
 
     Raises PlanError that names the file and the term, OSError.
     """
+    if not stat.S_ISREG(path.stat().st_mode):
+        # It is read twice, once for its digest.
+        raise PlanError(f"{path}: expected a regular file of counts; a pipe or a device has to be saved first")
     found = read_eplb(path, model.experts) if path.suffix in SUFFIXES else read_json(path, part)
     return on_layers(found, model.layers, model.experts, str(path))
 

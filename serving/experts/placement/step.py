@@ -6,11 +6,13 @@ layer ends when its slowest rank or node does, and layers follow each other. Wha
 before the slowest is looked for, so that a real step, whose luck differs by rank, is slower. Arithmetic is not counted:
 a decode step's experts are bound by bytes.
 
-    fetch:  layer = max(over ranks: hbm + peer + pcie, over nodes: ram) + nvme
-    cpu:    layer = max(over ranks: hbm + peer, over nodes: ram + activations + hand-over) + nvme
+    fetch:  layer = max(over ranks: hbm + peer + pcie, over banks: peer, over nodes: ram) + nvme
+    cpu:    layer = max(over ranks: hbm + peer, over banks: peer, over nodes: ram + activations + hand-over) + nvme
+
+A bank has one link, over which all ranks read from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,7 +65,7 @@ def step(plan: Plan, share: Floats, rows: int, low: float | None = None, high: f
         plan: any plan.
         share: [L, E] routing to expect, as decode has it.
         rows: tokens of a step: requests times (1 + drafted tokens).
-        low: lower end of the hit rate's interval, where the step is slow.
+        low: lower end of the interval of the hit rate of `share`, where the step is slow.
         high: upper end.
     """
     active = activity(share, plan.model.top_k, rows)
@@ -89,7 +91,7 @@ def _once(plan: Plan, active: Floats, rows: int) -> Step:
     slices = active * plan.slice_bytes if every else whole
     hbm, peer, pcie = (np.zeros((ranks, layers)) for _ in range(3))
     ram, nvme = np.zeros((len(host.nodes), layers)), np.zeros(layers)
-    handed = np.zeros((len(host.nodes), layers))
+    handed, links = np.zeros((len(host.nodes), layers)), np.zeros((len(host.banks), layers))
     for index, location in enumerate(plan.locations):
         mask = plan.where == index
         for rank in range(ranks):
@@ -99,6 +101,7 @@ def _once(plan: Plan, active: Floats, rows: int) -> Step:
                 hbm[rank] += read
             elif location.tier == "peer":
                 peer[rank] += read
+                links[location.index] += read
             else:
                 node = location.index if location.tier == "ram" else host.node_of(rank)
                 # What one rank reads of RAM in slices, others read too: the node sends all of it.
@@ -119,7 +122,7 @@ def _once(plan: Plan, active: Floats, rows: int) -> Step:
     else:
         node_terms["activations"] = handed * rows * plan.model.hidden * _ACTIVATION_BYTES / rate["pcie"]
         node_terms["hand-over"] = handed * _HAND_OVER_SECONDS
-    terms, layer = _slowest(gpu, node_terms)
+    terms, layer = _slowest([gpu, node_terms, {"peer": links / rate["peer"]}])
     terms["nvme"] = float((nvme / rate["nvme"]).sum())
     return Step(
         seconds=float((layer + nvme / rate["nvme"]).sum()),
@@ -135,12 +138,19 @@ def _once(plan: Plan, active: Floats, rows: int) -> Step:
     )
 
 
-def _slowest(gpu: Mapping[str, Floats], nodes: Mapping[str, Floats]) -> tuple[dict[str, float], Floats]:
-    """Terms at each layer's slowest rank or node, summed over layers; and [L] the layers' seconds."""
-    by_rank, by_node = (np.sum(list(one.values()), axis=0) for one in (gpu, nodes))
-    layer = np.arange(by_rank.shape[1])
-    rank, node = by_rank.argmax(axis=0), by_node.argmax(axis=0)
-    on_gpu = by_rank[rank, layer] >= by_node[node, layer]
-    terms = {name: float(one[rank, layer][on_gpu].sum()) for name, one in gpu.items()}
-    terms |= {name: float(one[node, layer][~on_gpu].sum()) for name, one in nodes.items()}
-    return terms, np.where(on_gpu, by_rank[rank, layer], by_node[node, layer])
+def _slowest(groups: Sequence[Mapping[str, Floats]]) -> tuple[dict[str, float], Floats]:
+    """Terms [members, L] of groups (ranks, nodes, banks), whose members work side by side.
+
+    Returns each term's seconds at every layer's slowest member, summed over layers; and [L] the layers' seconds.
+    """
+    whole = [np.sum(list(group.values()), axis=0) for group in groups]
+    layer = np.arange(whole[0].shape[1])
+    slowest = np.stack([one.max(axis=0, initial=0.0) for one in whole])
+    group_of, terms = slowest.argmax(axis=0), dict[str, float]()
+    for index, group in enumerate(groups):
+        mine = group_of == index
+        if mine.any():
+            member = whole[index].argmax(axis=0)
+            for name, one in group.items():
+                terms[name] = terms.get(name, 0.0) + float(one[member, layer][mine].sum())
+    return terms, np.asarray(slowest.max(axis=0), dtype=np.float64)

@@ -4,15 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.experts.placement import counts
 from serving.experts.placement.problem import PlanError
-
-# The same cases in every run.
-settings.register_profile("moet", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("moet")
 
 
 def read(tmp_path: Path, value: Any, split: str = "train") -> counts.Counts:
@@ -31,8 +27,10 @@ def test_both_forms(tmp_path: Path) -> None:
 
 def test_other_splits_are_named(tmp_path: Path) -> None:
     value = {"train": {"decode": {"0": [1, 2]}}, "test": {"decode": {"0": [3, 4]}}}
-    assert "test left aside; train is read" in read(tmp_path, value).notes[0]
+    assert "'test' left aside; 'train' is read" in read(tmp_path, value).notes[0]
     assert read(tmp_path, value, "test").phases["decode"].tolist() == [[3, 4]]
+    (note,) = read(tmp_path, {**value, "a\nb" * 999: 1}).notes
+    assert "\n" not in note and len(note) < 400
 
 
 def test_shares_are_normalised_by_layer_and_phase(tmp_path: Path) -> None:
@@ -60,7 +58,7 @@ def test_shares_sum_to_one(rows: list[list[int]]) -> None:
         ("[" * 100_000, "is no JSON"),
         ("[]", "expected routing counts, found list"),
         ("{}", "found the keys nothing"),
-        ('{"data": 1}', "found the keys data"),
+        ('{"data": 1}', "found the keys 'data'"),
         ('{"train": {}}', "has no phase"),
         ('{"train": {"decode": {}}}', "has no layers"),
         ('{"train": {"warmup": {"0": [1]}}}', "expected the phases decode and prefill, found 'warmup'"),
@@ -88,6 +86,14 @@ def test_shares_sum_to_one(rows: list[list[int]]) -> None:
         ('{"train": {"decode": {"a": [1]}}}', "layer 'a': expected a number"),
         ('{"train": {"decode": {"0": [1]}, "prefill": {"1": [1]}}}', "phase prefill has other layers or experts"),
         ('{"train": {"decode": {"0": [1]}, "decode": {"0": [1]}}}', "'decode' is there twice"),
+        (f'{{"0": {{"counts": [1, {"9" * 5000}]}}}}', "layer 0, expert 1: overflows 64 bits"),
+        (f'{{"train": {{"decode": {{"0": [1, -{"9" * 5000}]}}}}}}', "layer 0, expert 1: overflows 64 bits"),
+        ('{"a\\nb": 1}', r"found the keys 'a\nb'"),
+        (f'{{"{"x" * 9999}": 1}}', "found the keys 'xxx"),
+        (f'{{"0": {{"counts": [1, "{"x" * 9999}"]}}}}', "layer 0, expert 1: expected a whole number, found "),
+        (f'{{"train": {{"{"x" * 9999}": {{"0": [1]}}}}}}', "expected the phases decode and prefill, found 'xxx"),
+        (f'{{"train": {{"decode": {{"{"x" * 9999}": [1]}}}}}}', "expected a number"),
+        (f'{{"train": {{"decode": {{"{"x" * 9999}": 1, "{"x" * 9999}": 1}}}}}}', "is there twice"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -102,6 +108,11 @@ def test_layers_of_the_model(tmp_path: Path) -> None:
     placed = counts.on_layers(found, (3, 4, 5), 2, "c")
     assert placed.layers == (3, 4, 5) and placed.phases["all"][:, 0].tolist() == [0, 1, 2]
     assert "layers 0 to 2 are taken as the model's 3 to 5" in placed.notes[0]
+    # In the model's order, steps as well.
+    steps = np.arange(12).reshape(2, 3, 2)
+    turned = counts.on_layers(counts.Counts((0, 1, 2), found.phases, steps), (2, 0, 1), 2, "c")
+    assert turned.phases["all"][:, 0].tolist() == [2, 0, 1] and turned.windows is not None
+    assert turned.windows.tolist() == steps[:, [2, 0, 1]].tolist() and not turned.notes
     with pytest.raises(PlanError, match=r"c: lacks layers 3; the model has 4: 0, 1, 2, 3"):
         counts.on_layers(found, (0, 1, 2, 3), 2, "c")
     with pytest.raises(PlanError, match=r"lacks layers 3, 5; has no such 0"):

@@ -35,6 +35,14 @@ def test_transcripts_are_what_is_printed(tmp_path: Path, monkeypatch: pytest.Mon
         assert printed == expected.rstrip(), command
         ran += 1
     assert ran == 3
+    asked = re.search(
+        r"`moet (plan experts [^`]* --plot)` ends with:\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+    )
+    assert asked is not None
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main.main(asked[1].split()) == 0
+    assert "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip().endswith(asked[2].rstrip())
     # What the page says of the file.
     plan = json.loads(Path("plan.json").read_text())
     for key in plan:

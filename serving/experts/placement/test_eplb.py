@@ -1,9 +1,11 @@
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from serving.experts.placement import eplb
 from serving.experts.placement.eplb import read_eplb
 from serving.experts.placement.problem import PlanError
 
@@ -45,7 +47,7 @@ def test_array_of_logical_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        ({"load": window()}, "has no tensor expert_load_window; it has load"),
+        ({"load": window()}, "has no tensor expert_load_window; it has 'load'"),
         ({"expert_load_window": window()}, "has 6 experts, the model 4; physical experts need physical_to_logical_map"),
         ({"expert_load_window": window() * 0}, "has 6 experts"),
         ({"expert_load_window": window()[:, :, :4] * 0}, "all counts are zero"),
@@ -53,6 +55,9 @@ def test_array_of_logical_counts(tmp_path: Path) -> None:
         ({"expert_load_window": np.full((2, 1, 4), np.nan)}, "has a NaN or an infinity"),
         ({"expert_load_window": np.full((2, 1, 4), 0.5)}, "expected whole numbers"),
         ({"expert_load_window": np.full((2, 1, 4), 1e300)}, "expected whole numbers of tokens below 2^62"),
+        ({"expert_load_window": np.full((2, 1, 4), 2.0**63)}, "expected whole numbers of tokens below 2^62"),
+        ({"expert_load_window": window(), "physical_to_logical_map": MAP - 2}, "expected -1 to 3, found -3 to 1"),
+        ({"expert_load_window": window(), "physical_to_logical_map": MAP - (MAP < 0)}, "found -2 to 3"),
         ({"expert_load_window": np.full((2, 1, 4), 2**61)}, "layer 0: its counts overflow 64 bits"),
         ({"expert_load_window": np.full((2, 1, 4), 2**63, np.uint64)}, "overflows 64 bits"),
         ({"expert_load_window": np.zeros((4,), np.int64)}, "expected [window, layers, experts]"),
@@ -62,6 +67,10 @@ def test_array_of_logical_counts(tmp_path: Path) -> None:
         ({"expert_load_window": window(), "physical_to_logical_map": MAP + 1}, "expected -1 to 3, found 0 to 4"),
         ({"expert_load_window": window(), "physical_to_logical_map": MAP * 0}, "layer 0 has no replica of expert 1"),
         ({"expert_load_window": window()[:, :, :4], "expert_load_window_step": np.array(3)}, "one number from 0 to 2"),
+        ({"expert_load_window": window()[:, :, :4], "expert_load_window_step": np.nan}, "one number from 0 to 2"),
+        ({"expert_load_window": window()[:, :, :4], "expert_load_window_step": np.array(["a"])}, "one number from 0"),
+        ({"expert_load_window": window(), "physical_to_logical_map": MAP.astype(float)}, "whole numbers of shape"),
+        ({"a\nb" * 99: window()}, "has no tensor expert_load_window; it has 'a\\nb"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, tensors: "dict[str, np.typing.NDArray[np.int64]]", words: str) -> None:
@@ -69,6 +78,7 @@ def test_what_is_refused(tmp_path: Path, tensors: "dict[str, np.typing.NDArray[n
     with pytest.raises(PlanError) as error:
         read_eplb(tmp_path / "w.npz", 4)
     assert words in str(error.value) and "w.npz" in str(error.value)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".safetensors"])
@@ -83,4 +93,62 @@ def test_files_that_are_none(tmp_path: Path, suffix: str, text: bytes) -> None:
 def test_pickles_are_not_run(tmp_path: Path) -> None:
     np.save(tmp_path / "w.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(PlanError, match="is no saved tensor"):
+        read_eplb(tmp_path / "w.npy", 4)
+
+
+@pytest.mark.parametrize("name", ["w.npz", "w.npy", "w.safetensors"])
+def test_damage_anywhere_is_refused_in_one_line_or_is_no_damage(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    steps = window()[:, :, :4].copy()
+    if path.suffix == ".npz":
+        np.savez_compressed(path, expert_load_window=steps)
+    elif path.suffix == ".npy":
+        np.save(path, steps)
+    else:
+        save_file({"expert_load_window": steps}, path)
+    whole = path.read_bytes()
+    damaged = [whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in (1, 128)]
+    damaged += [whole[:at] for at in range(0, len(whole), 7)]
+    refused: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for text in damaged:
+            path.write_bytes(text)
+            try:
+                read_eplb(path, 4)
+            except PlanError as error:
+                refused.append(str(error))
+    assert all("\n" not in words and len(words) < 500 for words in refused)
+    assert len(refused) > len(damaged) / 4
+
+
+def test_shape_that_no_memory_holds(tmp_path: Path) -> None:
+    path = tmp_path / "w.npy"
+    np.save(path, window())
+    path.write_bytes(path.read_bytes().replace(b"(3, 2, 6), }" + b" " * 12, b"(3000000000000, 2, 6), }"))
+    with pytest.raises(PlanError, match="is no saved tensor"):
+        read_eplb(path, 6)
+
+
+def test_archive_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "w.npz", expert_load_window=np.ones((100, 2, 4), np.int64))
+    assert read_eplb(tmp_path / "w.npz", 4).windows is not None
+    monkeypatch.setattr(eplb, "_MOST_BYTES", 6000)
+    with pytest.raises(PlanError, match=r"w\.npz: unpacks to 6,[0-9]{3} bytes, more than 6,000; save fewer steps"):
+        read_eplb(tmp_path / "w.npz", 4)
+
+
+def test_type_that_numpy_has_not(tmp_path: Path) -> None:
+    header = b'{"expert_load_window":{"dtype":"BF16","shape":[1,4],"data_offsets":[0,8]}}'
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(PlanError, match=r"w\.safetensors: is no saved tensor"):
+        read_eplb(tmp_path / "w.safetensors", 4)
+
+
+def test_file_that_is_not_there(tmp_path: Path) -> None:
+    for suffix in eplb.SUFFIXES:
+        with pytest.raises(FileNotFoundError):
+            read_eplb(tmp_path / f"w{suffix}", 4)
+    (tmp_path / "w.npy").mkdir()
+    with pytest.raises(IsADirectoryError):
         read_eplb(tmp_path / "w.npy", 4)

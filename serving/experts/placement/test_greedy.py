@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -14,11 +14,6 @@ from serving.experts.placement.problem import Ints, PlanError, Problem, problem
 
 # Sizes of 2-bit, MXFP4 and BF16 cells of one geometry, in units of a block.
 SIZES = (9, 17, 64)
-
-
-# The same cases in every run.
-settings.register_profile("moet", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("moet")
 
 
 @st.composite
@@ -171,6 +166,11 @@ def test_load_of_layers_is_spread() -> None:
     assert (by_rank.max(axis=0) <= np.maximum(share.max(axis=1), 1.05 * by_rank.mean(axis=0))).all()
 
 
+def test_of_cells_that_are_worth_the_same_a_byte_the_smaller_comes_first() -> None:
+    case = problem([0], np.array([[2 / 3, 1 / 3]]), np.array([[18, 9]]), [26])
+    assert greedy.order(case).tolist() == [1, 0] and (greedy.greedy(case).bin >= 0).tolist() == [[False, True]]
+
+
 def test_memories_of_different_sizes() -> None:
     share = popularity(3, 20)
     size = np.full(share.shape, 10)
@@ -185,6 +185,22 @@ def test_floor_takes_the_smallest_where_the_hottest_do_not_fit() -> None:
     # Both of 9 for the floor, and what is left takes one of 64.
     assert (found.bin >= 0).tolist() == [[True, True], [False, True]] and found.free.tolist() == [0]
     assert found.floor.tolist() == [[False, True], [False, True]]
+
+
+def test_floor_takes_the_hottest_where_they_fit() -> None:
+    size = np.array([[64, 9], [64, 9]])
+    found = greedy.greedy(problem([0, 1], np.array([[0.99, 0.01], [0.99, 0.01]]), size, [128], 1))
+    assert (found.bin >= 0).tolist() == found.floor.tolist() == [[True, False], [True, False]]
+
+
+def test_floors_of_mixed_sizes_leave_no_holes() -> None:
+    found = greedy.greedy(problem([0, 1], np.ones((2, 1)), np.array([[64], [9]]), [64, 9], 1))
+    assert found.bin.tolist() == [[0], [1]]
+
+
+def test_relaxation_counts_whole_cells_of_each_memory() -> None:
+    case = problem([0], np.full((1, 4), 0.25), np.full((1, 4), 17), [33, 33])
+    assert bound.relaxation(case) == 0.5
 
 
 def test_floors_lower_the_bound() -> None:

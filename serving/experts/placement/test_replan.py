@@ -3,17 +3,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.experts.placement import replan
 from serving.experts.placement.made_up import model, one_node, popularity
 from serving.experts.placement.plan import Plan, Sharding, make
 from serving.experts.placement.problem import Floats, PlanError
-
-# The same cases in every run.
-settings.register_profile("moet", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("moet")
 
 CELL = 3 * 256 * 128 * 17 // 32
 STEPS = replan.WINDOW_STEPS
@@ -62,6 +58,16 @@ def test_margin_is_a_margin() -> None:
     share[0, new] = least * 1.2501
     assert len(replan.swaps(plan, share, STEPS)) == 1
     assert replan.swaps(plan, share, STEPS, margin=1.3) == []
+
+
+def test_swap_that_gains_most_comes_first_whatever_its_format() -> None:
+    plan = plan_of(mixed=True)
+    for best in (0, 1):
+        share = shares_of(plan).copy()
+        news = [int(np.flatnonzero(~plan.hot[0] & (plan.form[0] == form))[0]) for form in (0, 1)]
+        share[0, news[best]], share[0, news[1 - best]] = 0.9, 0.6
+        first = [one for one in replan.swaps(plan, share, STEPS, per_layer=1) if one.layer == plan.model.layers[0]]
+        assert [one.brought for one in first] == [news[best]]
 
 
 def test_too_few_steps_and_too_many_swaps() -> None:

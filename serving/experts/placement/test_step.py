@@ -91,12 +91,34 @@ def test_nvme_is_read_before_all_else() -> None:
     assert found.ram.sum() == pytest.approx(whole[~plan.hot].sum())
 
 
+def test_nvme_is_read_through_the_node_of_the_rank() -> None:
+    share = popularity(4, 16)
+    plan = make(model(), two_nodes(2, 0), share, np.zeros(share.shape, np.int64), ["mxfp4"], [0, 0])
+    found = step.step(plan, share, 1)
+    assert found.ram.sum() == pytest.approx(found.nvme)
+    for rank in range(2):
+        mine = plan.runs_on == rank
+        assert found.ram[rank] == pytest.approx((step.activity(share, 4, 1) * plan.whole_bytes)[mine].sum())
+
+
 def test_bank_is_read_over_the_peer_link() -> None:
     plan = planned(8, banks=(53_248 * 200,))
     found = step.step(plan, share_of(plan), 1)
     assert found.pcie.sum() == 0 and found.terms["peer"] > 0
     # Both ranks read from it.
     assert (found.peer > 0).all()
+
+
+def test_bank_sends_all_that_ranks_read_of_it() -> None:
+    one, two = (planned(8, ranks=4, banks=banks) for banks in ((53_248 * 200,), (53_248 * 16, 53_248 * 200)))
+    found = step.step(one, share_of(one), 8)
+    # Its one link carries what four ranks read, each of which could take as much.
+    assert found.terms == {"peer": pytest.approx(found.peer.sum() / 100e9)}
+    assert found.seconds == pytest.approx(found.peer.sum() / 100e9)
+    # Two banks send side by side.
+    both = step.step(two, share_of(two), 8)
+    assert both.peer.sum() == pytest.approx(found.peer.sum())
+    assert 0.5 <= both.seconds / found.seconds < 0.9
 
 
 def test_slices_are_read_by_every_rank() -> None:
@@ -114,13 +136,15 @@ def test_step_is_one_of_decode() -> None:
     decode = counted(share, 500, 4).phases["all"]
     prefill = np.full_like(decode, 7)
     both, only = (
-        outlook.look(
-            plan, share, Held(Counts(plan.model.layers, phases), "held", True), {"decode": 1, "prefill": 1}, 1, 0
-        )
+        outlook.look(plan, share, Held(Counts(plan.model.layers, phases), "held", True), {"decode": 1, "prefill": 1}, 1)
         for phases in ({"decode": decode, "prefill": prefill}, {"decode": decode})
     )
     assert both.hit.share < only.hit.share and both.step.active == only.step.active
     assert both.step.seconds == only.step.seconds
+    # So is its interval, which prefill's hits say nothing of.
+    assert both.step.low is not None and both.step.high is not None
+    assert both.step.low < both.step.seconds < both.step.high
+    assert (both.step.low, both.step.high) == (only.step.low, only.step.high)
 
 
 def test_ends_of_the_interval() -> None:
@@ -131,6 +155,9 @@ def test_ends_of_the_interval() -> None:
     assert found.low is not None and found.high is not None and found.low < found.seconds < found.high
     same = step.step(plan, share, 1, hit, hit)
     assert same.low == pytest.approx(same.seconds) and same.high == pytest.approx(same.seconds)
+    # A cell that every step reads is read no more often where fewer tokens hit.
+    all_of_them = step.step(plan, share, 10_000, hit / 2, hit)
+    assert all_of_them.high is not None and all_of_them.high <= all_of_them.seconds
 
 
 def test_more_memory_is_never_slower() -> None:

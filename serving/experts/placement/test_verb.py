@@ -122,17 +122,21 @@ def test_tiers_and_floors() -> None:
 
 def test_window_of_eplb_is_judged_by_its_last_steps() -> None:
     found = planned(counts="window.npz")
-    assert found["hit_rate"]["method"] == "the last 10 of 50 steps; block bootstrap over steps"
+    assert found["hit_rate"]["method"] == "the last 10 of 50 steps; means of 8 batches of steps"
     status, _, err = moet("small.toml", "--counts", "window.npz", "--hot-gib", GIB)
     assert status == 0 and "layers 0 to 5 are taken as the model's 1 to 6" in err
 
 
 def test_held_out_file() -> None:
     found = planned("--held-out", "window.npz")
-    assert found["hit_rate"]["method"].startswith("counts of window.npz; block bootstrap")
+    assert found["hit_rate"]["method"].startswith("counts of window.npz; means of 8 batches")
     assert found["inputs"]["held_out_sha256"] != found["inputs"]["counts_sha256"]
     same = planned("--held-out", "counts.json")
     assert same["hit_rate"]["low"] is None and "the ones planned from" in same["hit_rate"]["method"]
+    data = json.loads(Path("counts.json").read_text())
+    Path("both.json").write_text(json.dumps({**data, "test": data["train"]}))
+    other = planned("--held-out", "both.json", "--held-out-split", "test", counts="both.json")
+    assert other["hit_rate"]["low"] is not None and "planned from" not in other["hit_rate"]["method"]
 
 
 def test_explanation_and_plot() -> None:
@@ -206,14 +210,19 @@ def test_budget_that_is_not_published() -> None:
         (("--phases", "decode=nan"), "weights of phases: expected a number from 0 on"),
         (("--phases", "warmup=1"), "weights of phases: expected decode=1,prefill=0.25"),
         (("--hold-out", "nan"), "share to hold out: expected 0 to 0.9"),
+        (("--rest-ms", "nan"), "--rest-ms: expected a number from 0 on"),
         (("--rows", "0"), "rows of a step: expected 1 to 65536"),
         (("--explain", "1"), "expected LAYER:EXPERT"),
         (("--explain", "0:1"), "layer 0: the model's MoE layers are 1 to 6"),
         (("--bandwidth", "usb=1"), "'usb' is no bandwidth"),
         (("--bandwidth", "ram"), "--bandwidth ram: expected a number"),
-        (("--split", "test"), "found the keys train"),
+        (("--split", "test"), "found the keys 'train'"),
         (("--seed", "-1"), "--seed: expected a number from 0 on"),
-        (("--update", "counts.json"), "schema: expected 'moet.plan-experts.v1'"),
+        (("--steps", "2000"), "--steps: is for --update alone; leave it out"),
+        (("--margin", "1.3"), "--margin: is for --update alone"),
+        (("--held-out-split", "test"), "--held-out-split: has no effect without --held-out"),
+        (("--held-out", "window.npz", "--hold-out", "0.3"), "--hold-out: has no effect with --held-out"),
+        (("--update", "plan.json"), "--hot-gib: has no effect with --update, which keeps to the plan; leave it out"),
         (("--counts", "missing.json"), "missing.json: No such file"),
         (("--out", "counts.json/plan.json"), "counts.json"),
     ],
@@ -248,6 +257,29 @@ def test_plan_of_another_model() -> None:
     Path("other.toml").write_text(RECIPE.replace('"small"', '"other"'))
     words = refused("other.toml", "--counts", "counts.json", "--update", "plan.json", "--steps", "2000")
     assert "is a plan of small, not of other" in words
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [("--ranks", "2"), ("--explain", "1:2"), ("--plot",), ("--rows", "2"), ("--cells", "1=w2"), ("--cold", "cpu"),
+     ("--held-out", "window.npz"), ("--hold-out", "0"), ("--floor", "1"), ("--seed", "1"), ("--bandwidth", "ram=9")],
+)  # fmt: skip
+def test_update_refuses_what_it_would_not_heed(idle: tuple[str, ...]) -> None:
+    planned("--out", "plan.json")
+    asked = ("small.toml", "--counts", "counts.json", "--update", "plan.json", "--steps", "2000")
+    assert f"{idle[0]}: has no effect with --update" in refused(*asked, *idle)
+    assert moet(*asked)[0] == 0
+
+
+def test_update_of_what_is_no_plan() -> None:
+    words = refused("small.toml", "--counts", "counts.json", "--update", "counts.json", "--steps", "2000")
+    assert "schema: expected 'moet.plan-experts.v1'" in words
+
+
+def test_pipes_are_not_waited_for() -> None:
+    os.mkfifo("pipe.json")
+    for asked in (("--counts", "pipe.json"), ("--counts", "counts.json", "--held-out", "pipe.json")):
+        assert "pipe.json: expected a regular file" in refused("small.toml", *asked, "--hot-gib", GIB)
 
 
 def test_full_disk_leaves_the_old_plan() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from serving.experts.placement.formats import FORMATS, cell_bytes
 from serving.experts.placement.plan import Model
-from serving.experts.placement.problem import PlanError
+from serving.experts.placement.problem import PlanError, cut
 
 SCHEMA = "moet.experts-recipe.v1"
 _GEOMETRY = ("first_layer", "layers", "experts", "top_k", "hidden", "intermediate")
@@ -73,11 +73,11 @@ def parse(text: bytes, file: str) -> Recipe:
     """Reads a recipe. Raises PlanError that names the file and the key."""
     try:
         data = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{file}: is no TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{file}: is no TOML: {cut(str(error), 120)}") from None
     _keys(data, {"schema", "name", "title", "geometry", "published", "sources"}, set(), file)
     if data["schema"] != SCHEMA:
-        raise PlanError(f"{file}: schema: expected {SCHEMA!r}, found {data['schema']!r}")
+        raise PlanError(f"{file}: schema: expected {SCHEMA!r}, found {cut(repr(data['schema']))}")
     geometry, published, sources = (_table(data, key, file) for key in ("geometry", "published", "sources"))
     _keys(geometry, {*_GEOMETRY, "format"}, set(), f"{file}: geometry")
     _keys(published, {"gpu", "ranks"}, {"full_gib", "hot_gib"}, f"{file}: published")
@@ -87,18 +87,18 @@ def parse(text: bytes, file: str) -> Recipe:
     if number["top_k"] > number["experts"]:
         raise PlanError(f"{file}: geometry.top_k: expected 1 to {number['experts']} experts, found {number['top_k']}")
     form = geometry["format"]
-    if form not in FORMATS:
-        raise PlanError(f"{file}: geometry.format: expected one of {', '.join(FORMATS)}, found {form!r}")
+    if not isinstance(form, str) or form not in FORMATS:
+        raise PlanError(f"{file}: geometry.format: expected one of {', '.join(FORMATS)}, found {cut(repr(form))}")
     hot = published.get("hot_gib", [])
     if not isinstance(hot, list) or not all(type(one) in (int, float) and 0 < one < 2**20 for one in hot):
-        raise PlanError(f"{file}: published.hot_gib: expected a list of GiB, found {hot!r}")
+        raise PlanError(f"{file}: published.hot_gib: expected a list of GiB, found {cut(repr(hot))}")
     full = published.get("full_gib")
     if full is not None and (type(full) not in (int, float) or not 0 < full < 2**20):
-        raise PlanError(f"{file}: published.full_gib: expected GiB, found {full!r}")
+        raise PlanError(f"{file}: published.full_gib: expected GiB, found {cut(repr(full))}")
     texts = [("name", data["name"]), ("title", data["title"]), ("published.gpu", published["gpu"])]
     for key, value in (*texts, *((f"sources.{key}", value) for key, value in sources.items())):
-        if not isinstance(value, str) or not value:
-            raise PlanError(f"{file}: {key}: expected a string, found {value!r}")
+        if not isinstance(value, str) or not value or not value.isprintable():
+            raise PlanError(f"{file}: {cut(key)}: expected a string of one line, found {cut(repr(value))}")
     layers = tuple(range(number["first_layer"], number["first_layer"] + number["layers"]))
     model = Model(data["name"], layers, number["experts"], number["top_k"], number["hidden"], number["intermediate"])
     return Recipe(
@@ -119,10 +119,10 @@ def _keys(table: Mapping[str, Any], needed: set[str], more: set[str], where: str
             raise PlanError(f"{where}: {key} is missing")
     for key in table:
         if key not in needed | more:
-            raise PlanError(f"{where}: {key}: unknown key; there are {', '.join(sorted(needed | more))}")
+            raise PlanError(f"{where}: {cut(key)}: unknown key; there are {', '.join(sorted(needed | more))}")
 
 
 def _whole(value: Any, where: str, least: int) -> int:
     if type(value) is not int or not least <= value < _MOST:
-        raise PlanError(f"{where}: expected {least} to {_MOST - 1}, found {value!r}")
+        raise PlanError(f"{where}: expected {least} to {_MOST - 1}, found {cut(repr(value))}")
     return value

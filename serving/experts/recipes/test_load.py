@@ -73,12 +73,20 @@ def test_own_file(tmp_path: Path) -> None:
         ('gpu = "RTX PRO 6000"', "gpu = 6000", "published.gpu: expected a string"),
         ("[geometry]", "[geometrie]", "geometry is missing"),
         ("[geometry]", "[geometry", "is no TOML"),
+        ("layers = 75", "layers = " + "9" * 5000, "is no TOML"),
+        ("layers = 75", "layers = " + "[" * 5000, "is no TOML"),
+        ("layers = 75", 'layers = "' + "x" * 999 + '"', "geometry.layers: expected 1 to"),
+        ("ranks = 4", 'ranks = 4\n"ra\\nnk" = 4', r"published: 'ra\nnk': unknown key"),
+        ('title = "GLM-5.3"', 'title = "GLM\\n5.3"', "title: expected a string of one line"),
+        ('title = "GLM-5.3"', 'title = "GLM\\u001b[2J"', "title: expected a string of one line"),
+        ('"nvfp4"', '["' + "x" * 999 + '"]', "geometry.format: expected one of w2"),
     ],
 )
 def test_what_is_refused(before: str, after: str, words: str) -> None:
     with pytest.raises(PlanError) as error:
         load.parse(text_of("glm-5.3").replace(before, after).encode(), "mine.toml")
     assert words in str(error.value) and str(error.value).startswith("mine.toml: ")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
 
 
 def test_names_that_are_none() -> None:

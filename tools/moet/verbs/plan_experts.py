@@ -2,11 +2,9 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from serving.experts.placement import explain, host, outlook, plan, plan_file, replan, request, sweep, wording
+from serving.experts.placement import explain, options, outlook, plan, plan_file, replan, request, sweep, wording
 from serving.experts.placement.counts import Counts, shares
-from serving.experts.placement.hits import Held, split
 from serving.experts.placement.problem import PlanError
 from serving.experts.recipes import load
 from tools.cli.output import Output
@@ -72,52 +70,56 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="of what is drawn at random (default: 0)")
 
 
-def run(options: argparse.Namespace, out: Output) -> int:
+def run(given: argparse.Namespace, out: Output) -> int:
     """Runs the verb; returns the exit status."""
-    recipe = load.load(options.recipe)
-    weights = request.phase_weights(options.phases)
-    if options.seed < 0:
-        raise PlanError(f"--seed: expected a number from 0 on, found {options.seed}")
-    counts = request.read_counts(options.counts, recipe.model, options.split)
+    recipe = load.load(given.recipe)
+    weights = request.phase_weights(given.phases)
+    if given.seed < 0:
+        raise PlanError(f"--seed: expected a number from 0 on, found {given.seed}")
+    usual = argparse.ArgumentParser()
+    arguments(usual)
+    options.refuse_idle(given, usual)
+    counts = request.read_counts(given.counts, recipe.model, given.split)
     for note in counts.notes:
         out.note(note)
-    if options.update is not None:
-        return _update(options, recipe, counts, weights, out)
-    train, held = _parts(options, recipe, counts)
+    if given.update is not None:
+        return _update(given, recipe, counts, weights, out)
+    train, held = options.parts(given, recipe, counts)
     planned = shares(train, weights)
-    names, form = request.formats(recipe.model, options.format or recipe.format, options.cells)
-    budgets = _budgets(options, recipe)
+    names, form = request.formats(recipe.model, given.format or recipe.format, given.cells)
+    budgets = options.budgets(given, recipe)
     found = plan.make(
         recipe.model,
-        _host(options, len(budgets)),
+        options.place(given, len(budgets)),
         planned,
         form,
         names,
         budgets,
-        request.floors(recipe.model, options.floor),
-        options.sharding,
-        options.cold,
+        request.floors(recipe.model, given.floor),
+        given.sharding,
+        given.cold,
     )
-    judged = outlook.look(found, planned, held, weights, options.rows, options.seed)
-    reasons = [explain.explain(found, *request.cell(text)) for text in options.explain]
-    points = sweep.sweep(found, planned, judged.judged, judged.decode, options.rows) if options.plot else []
-    evidence = outlook.evidence(judged, _inputs(options, weights))
-    if options.out is not None:
-        plan_file.write(options.out, found, evidence)
+    rest_ms = None if given.rest_ms is None else request.number(given.rest_ms, "--rest-ms")
+    judged = outlook.look(found, planned, held, weights, given.rows)
+    reasons = [explain.explain(found, *request.cell(text)) for text in given.explain]
+    points = sweep.sweep(found, planned, judged.judged, judged.decode, given.rows) if given.plot else []
+    evidence = outlook.evidence(judged, options.inputs(given, weights))
+    if given.out is not None:
+        plan_file.write(given.out, found, evidence)
     wording.head(found, recipe, out)
-    wording.show(judged, None if options.rest_ms is None else request.number(options.rest_ms, "--rest-ms"), out)
+    wording.show(judged, rest_ms, out)
     for reason in reasons:
         wording.reason(reason, out)
     if points:
         out.line()
         out.text(sweep.plot(points, found.ranks) + "\n")
-    if options.out is not None:
-        out.note(f"wrote {options.out}")
+    if given.out is not None:
+        out.note(f"wrote {given.out}")
     out.document(
         {
             "schema": SCHEMA,
             "recipe": recipe.model.name,
-            "plan": None if options.out is None else str(options.out),
+            "plan": None if given.out is None else str(given.out),
             **evidence,
             "locations": [
                 {"tier": one.tier, "index": one.index, "ranks": list(one.ranks), "budget": one.budget, "bytes": used}
@@ -131,95 +133,41 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _update(
-    options: argparse.Namespace, recipe: load.Recipe, counts: Counts, weights: dict[str, float], out: Output
+    given: argparse.Namespace, recipe: load.Recipe, counts: Counts, weights: dict[str, float], out: Output
 ) -> int:
-    before, evidence = plan_file.read(options.update)
+    before, evidence = plan_file.read(given.update)
     if before.model != recipe.model:
         raise PlanError(
-            f"{options.update}: is a plan of {before.model.name}, not of {recipe.model.name} as the recipe has it"
+            f"{given.update}: is a plan of {before.model.name}, not of {recipe.model.name} as the recipe has it"
         )
-    steps = options.steps if options.steps is not None else None if counts.windows is None else len(counts.windows)
+    steps = given.steps if given.steps is not None else None if counts.windows is None else len(counts.windows)
     if steps is None:
         raise PlanError("--update: --steps is needed: how many decode steps the counts cover")
     share = shares(counts, weights)
-    chosen = replan.swaps(before, share, steps, per_layer=options.max_swaps, margin=options.margin)
+    chosen = replan.swaps(before, share, steps, per_layer=given.max_swaps, margin=given.margin)
     after = replan.apply(before, chosen)
     rates = [float((share * one.hot).sum(axis=1).mean()) for one in (before, after)]
-    if options.out is not None:
+    if given.out is not None:
         updates = [
             *evidence.get("updates", []),
-            {"counts_sha256": request.digest(options.counts), "swaps": len(chosen)},
+            {"counts_sha256": request.digest(given.counts), "swaps": len(chosen)},
         ]
-        plan_file.write(options.out, after, {**evidence, "updates": updates})
+        plan_file.write(given.out, after, {**evidence, "updates": updates})
     if steps < replan.WINDOW_STEPS:
         out.note(f"{steps} steps are too few to judge by, {replan.WINDOW_STEPS} are needed: nothing is swapped")
     wording.swaps(before, chosen, rates[0], rates[1], out)
-    if options.out is not None:
-        out.note(f"wrote {options.out}")
+    if given.out is not None:
+        out.note(f"wrote {given.out}")
     out.document(
         {
             "schema": "moet.plan-experts-update.v1",
             "recipe": recipe.model.name,
-            "plan": None if options.out is None else str(options.out),
+            "plan": None if given.out is None else str(given.out),
             "hit_rate": {"before": rates[0], "after": rates[1]},
             "swaps": [vars(one) for one in chosen],
         }
     )
     return 0
-
-
-def _parts(options: argparse.Namespace, recipe: load.Recipe, counts: Counts) -> tuple[Counts, Held]:
-    if options.held_out is None:
-        return split(counts, options.hold_out, options.seed)
-    other = request.read_counts(options.held_out, recipe.model, options.held_out_split)
-    same = (
-        request.digest(options.held_out) == request.digest(options.counts) and options.split == options.held_out_split
-    )
-    return counts, Held(
-        other, f"counts of {options.held_out.name}" + (", the ones planned from" if same else ""), not same
-    )
-
-
-def _budgets(options: argparse.Namespace, recipe: load.Recipe) -> list[int]:
-    given = None if options.hot_gib is None else request.gibs(options.hot_gib, "--hot-gib")
-    ranks = options.ranks if options.ranks is not None else len(given) if given and len(given) > 1 else recipe.ranks
-    if not 1 <= ranks <= 4096:
-        raise PlanError(f"--ranks: expected 1 to 4096, found {ranks}")
-    if given is None:
-        if not recipe.hot_gib:
-            raise PlanError(f"no GPU budget is published for {recipe.title}; give --hot-gib")
-        given = [int(recipe.hot_gib[0] * 2**30)]
-    if len(given) not in (1, ranks):
-        raise PlanError(f"--hot-gib: expected one number or {ranks}, found {len(given)}")
-    return given * ranks if len(given) == 1 else given
-
-
-def _host(options: argparse.Namespace, ranks: int) -> host.Host:
-    ram, nvme = (None if text is None else int(request.number(text, name) * 2**30)
-                 for text, name in ((options.ram_gib, "--ram-gib"), (options.nvme_gib, "--nvme-gib")))  # fmt: skip
-    banks = [] if options.bank_gib is None else request.gibs(options.bank_gib, "--bank-gib")
-    if options.host is not None and options.host != "this":
-        if (options.ram_gib, options.nvme_gib, options.bank_gib) != (None, None, None):
-            raise PlanError(f"--ram-gib, --nvme-gib, --bank-gib: {options.host} says it; leave them out")
-        found = host.read(Path(options.host), ranks)
-    else:
-        one = (host.Node("", tuple(range(ranks)), ram),)
-        nodes = one if options.host is None else host.from_sysfs(Path("/sys"), ranks, ram)
-        found = host.host(nodes, ranks, banks, nvme if nvme is not None or ram is None else 0)
-    rates = {}
-    for part in (options.bandwidth or "").split(",") if options.bandwidth else ():
-        name, _, value = part.partition("=")
-        rates[name] = request.number(value, f"--bandwidth {name}")
-    return host.with_rates(found, rates)
-
-
-def _inputs(options: argparse.Namespace, weights: dict[str, float]) -> dict[str, Any]:
-    given = {"counts_sha256": request.digest(options.counts), "split": options.split}
-    if options.held_out is not None:
-        given |= {"held_out_sha256": request.digest(options.held_out), "held_out_split": options.held_out_split}
-    else:
-        given |= {"hold_out": options.hold_out}
-    return {**given, "phases": weights, "seed": options.seed}
 
 
 VERB = Verb(
