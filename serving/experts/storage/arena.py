@@ -62,6 +62,7 @@ class Arena(Backend):
         self._free = list(range(slots - 1, -1, -1))
         self._stats = Stats()
         self._changed = threading.Condition()
+        self._open = True
         self._heat_file, self._heat = heat_file, dict[Key, float]()
         if heat_file is not None:
             found, why = heat.load(heat_file, self.container.header)
@@ -73,6 +74,7 @@ class Arena(Backend):
     def lease(self, key: Key) -> Iterator[memoryview]:
         """See Backend. A record that is held is not evicted."""
         self.container.checksum(*key)
+        self.require_open(self._open)
         with self._changed:
             self._find(key)
         with self._leased(key) as view:
@@ -84,11 +86,13 @@ class Arena(Backend):
         views = self.buffers(keys, into, size)
         for key in keys:
             self.container.checksum(*key)
+        self.require_open(self._open)
         for first in range(0, len(keys), _BATCH):
             self._read(keys[first : first + _BATCH], views[first : first + _BATCH])
 
     def scan(self, keys: Sequence[Key]) -> int:
         """Loads records into free slots, in this order, and evicts none; returns how many were loaded."""
+        self.require_open(self._open)
         loaded = 0
         rest = list(dict.fromkeys(keys))
         while rest:
@@ -127,6 +131,7 @@ class Arena(Backend):
 
     def close(self) -> None:
         """See Backend. The heat file is written by `save_heat` alone."""
+        self._open = False
         self.below.close()
         with self._changed:
             self._slots.clear()

@@ -1,5 +1,6 @@
 """What all back ends have in common: records by (layer, expert), checked as the policy says."""
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Any, Literal, Self
 
 from serving.experts.storage.header import Key
 from serving.experts.storage.reader import Container
-from serving.experts.storage.refusal import StorageError
+from serving.experts.storage.refusal import StorageError, from_os_error
 
 Verify = Literal["always", "first", "never"]
 
@@ -84,3 +85,22 @@ class Backend(ABC):
             if view.readonly or view.nbytes < least:
                 raise StorageError(f"buffer of {view.nbytes:,} bytes; expected a writable one of at least {least:,}")
         return views
+
+    def settle(self, keys: Sequence[Key], due: Sequence[bool], came: Sequence[tuple[int, int, int]]) -> None:
+        """Judges reads: (errno or 0, bytes that came, checksum) of each record. Raises StorageError, DamagedError."""
+        for key, one, (status, got, found) in zip(keys, due, came, strict=True):
+            if status:
+                raise from_os_error(
+                    OSError(status, os.strerror(status)),
+                    self.container.records,
+                    what="layer {}, expert {}".format(*key),
+                )
+            if got < self.container.header.slot_bytes:
+                raise self.container.short(*key, got)
+            if one:
+                self.policy.check(key, found)
+
+    def require_open(self, is_open: bool) -> None:
+        """Raises StorageError where the back end was closed."""
+        if not is_open:
+            raise StorageError(f"{self.container.path}: this back end was closed; make another")

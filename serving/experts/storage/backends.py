@@ -24,9 +24,9 @@ def make(name: str, container: Container, verify: Verify = "always", **options: 
         name: "mmap", "direct" (O_DIRECT), "pinned" (page-locked RAM) or "arena" (LRU in RAM over another).
         container: what is read.
         verify: which reads are checked: "always", the "first" of each record, or "never".
-        **options: direct: depth (reads in flight, 16), chunk (bytes of one, 4 MiB), engine ("auto", "io_uring",
-            "preadv"). pinned: keys (which records; all). arena: slots (how many records), below ("direct" or "mmap"),
-            heat (a Path, or None), and what `below` takes.
+        **options: mmap: depth (threads that bring records in, 16). direct: depth (reads in flight, 16), chunk (bytes
+            of one, 4 MiB), engine ("auto", "io_uring", "preadv"). pinned: keys (which records; all). arena: slots (how
+            many records), below ("direct" or "mmap"), heat (a Path, or None), and what `below` takes.
 
     Raises StorageError.
     """

@@ -36,14 +36,17 @@ struct Chunk {
 
 class Batch {
  public:
-  Batch(std::vector<Request> requests, std::uint64_t chunk, std::uint64_t alignment, bool checked)
+  // Chunks end at multiples of `chunk` in their request or, where `in_file`, in the file.
+  Batch(std::vector<Request> requests, std::uint64_t chunk, std::uint64_t alignment, bool checked, bool in_file = false)
       : requests_(std::move(requests)), parts_(requests_.size()), alignment_(alignment), checked_(checked) {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      const std::uint64_t length = requests_[i].length;
-      parts_[i].pending = (length + chunk - 1) / chunk;
+      const std::uint64_t length = requests_[i].length, skew = in_file ? requests_[i].offset % chunk : 0;
       parts_[i].first = chunks_.size();
-      for (std::uint64_t begin = 0; begin < length; begin += chunk)
-        chunks_.push_back({chunks_.size(), i, begin, std::min(chunk, length - begin)});
+      for (std::uint64_t begin = 0, end; begin < length; begin = end) {
+        end = std::min(length, (skew + begin) / chunk * chunk + chunk - skew);
+        chunks_.push_back({chunks_.size(), i, begin, end - begin});
+      }
+      parts_[i].pending = chunks_.size() - parts_[i].first;
     }
     sums_.resize(chunks_.size());
   }

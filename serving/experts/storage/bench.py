@@ -2,7 +2,8 @@
 
 Raw are dd with iflag=direct (the file's order, whole records; one process, or several with a part each) and a loop of
 preadv with O_DIRECT in threads (the same random order, into the same buffers in turn: one buffer alone would stay in
-the CPU's cache). Every round runs all ways, starting with another one; medians.
+the CPU's cache). Cold is a file that was dropped from the page cache, warm one that is in it; a view is a record where
+it is mapped, each of its pages there. Every round runs all ways, starting with another one; medians.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from serving.experts.storage import native
@@ -29,7 +32,27 @@ from serving.experts.storage.reader import Container
 from serving.experts.storage.refusal import StorageError
 from serving.experts.storage.writer import Writer
 
+_MAPPINGS: tuple[tuple[bool, Verify, str, str], ...] = (
+    (True, "never", "mmap, cold, unchecked", "batch"),
+    (True, "always", "mmap, cold, checked", "batch"),
+    (True, "always", "mmap, cold, checked, views", "views"),
+    (True, "always", "mmap, cold, checked, one view", "view"),
+    (False, "always", "mmap, warm, checked", "batch"),
+    (False, "always", "mmap, warm, checked, one view", "view"),
+)
 _BLOCK = random.Random(0).randbytes(1 << 20)
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way to read records, and what is to be done before each time it is measured."""
+
+    read: Callable[[list[Key]], object]
+    prepare: Callable[[], None] = _nothing
 
 
 def main() -> int:
@@ -77,15 +100,14 @@ def _write(folder: Path, records: int, size: int) -> float:
     return records * size / (time.perf_counter() - begin)
 
 
-def _rate(way: Callable[[list[Key]], None], keys: list[Key], size: int) -> float:
+def _rate(way: _Way, keys: list[Key], size: int) -> float:
+    way.prepare()
     begin = time.perf_counter()
-    way(keys)
+    way.read(keys)
     return len(keys) * size / (time.perf_counter() - begin)
 
 
-def _ways(
-    container: Container, options: argparse.Namespace, stack: ExitStack
-) -> dict[str, Callable[[list[Key]], None]]:
+def _ways(container: Container, options: argparse.Namespace, stack: ExitStack) -> dict[str, _Way]:
     header, room = container.header, [aligned(container.header.read_bytes) for _ in range(options.batch)]
     raw = os.open(container.records, os.O_RDONLY | os.O_DIRECT)
     stack.callback(os.close, raw)
@@ -109,35 +131,69 @@ def _ways(
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(part, range(threads)))
 
-    def through(backend: Backend) -> Callable[[list[Key]], None]:
-        def read(keys: list[Key]) -> None:
-            for first in range(0, len(keys), options.batch):
-                some = keys[first : first + options.batch]
-                backend.read(some, room[: len(some)])
-
-        return read
-
-    def cold(keys: list[Key]) -> None:
-        # Pages that are mapped are not dropped.
-        os.posix_fadvise(container.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        with Mapped(container) as one:
-            through(one)(keys)
-
     many = options.threads = min(options.threads, options.batch)
-    ways: dict[str, Callable[[list[Key]], None]] = {
-        "raw: dd, 1 process": lambda keys: dd(keys, 1),
-        f"raw: dd, {many} processes": lambda keys: dd(keys, many),
-        "raw: preadv, 1 thread": lambda keys: loop(keys, 1),
-        f"raw: preadv, {many} threads": lambda keys: loop(keys, many),
+    ways = {
+        "raw: dd, 1 process": _Way(lambda keys: dd(keys, 1)),
+        f"raw: dd, {many} processes": _Way(lambda keys: dd(keys, many)),
+        "raw: preadv, 1 thread": _Way(lambda keys: loop(keys, 1)),
+        f"raw: preadv, {many} threads": _Way(lambda keys: loop(keys, many)),
     }
     here: tuple[Engine, ...] = ("io_uring", "preadv")
     checks: tuple[tuple[Verify, str], ...] = (("never", "unchecked"), ("always", "checked"))
     for engine in here[native.MODULE is None or bool(native.MODULE.without_io_uring()) :]:
         for verify, word in checks:
             one = stack.enter_context(Direct(container, verify, options.depth, options.chunk, engine))
-            ways[f"direct, {one.engine}, {word}"] = through(one)
-    ways["mmap, cold, checked"] = cold
+            ways[f"direct, {one.engine}, {word}"] = _Way(partial(_batches, one, room))
+    mapping = _Mapping(container, options.depth)
+    stack.callback(mapping.close)
+    for cold, verify, name, how in _MAPPINGS:
+        ways[name] = _Way(partial(mapping.read, how, room), partial(mapping.prepare, cold, verify))
     return ways
+
+
+def _batches(backend: Backend, room: list[memoryview], keys: list[Key]) -> None:
+    for first in range(0, len(keys), len(room)):
+        some = keys[first : first + len(room)]
+        backend.read(some, room[: len(some)])
+
+
+class _Mapping:
+    """The only mapping of the file, made anew each time: pages that are mapped are not dropped."""
+
+    def __init__(self, container: Container, depth: int) -> None:
+        self._container, self._depth = container, depth
+        self._now: Mapped | None = None
+
+    def close(self) -> None:
+        if self._now is not None:
+            self._now.close()
+        self._now = None
+
+    def prepare(self, cold: bool, verify: Verify) -> None:
+        self.close()
+        if cold:
+            os.posix_fadvise(self._container.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            _take_and_free(self._container.allocated)
+        self._now = Mapped(self._container, verify, self._depth)
+        if not cold:
+            for key in self._container.present():
+                self._now.view(key)
+
+    def read(self, how: str, room: list[memoryview], keys: list[Key]) -> None:
+        assert self._now is not None
+        if how == "batch":
+            _batches(self._now, room, keys)
+            return
+        step = len(room) if how == "views" else 1
+        for first in range(0, len(keys), step):
+            self._now.views(keys[first : first + step])
+
+
+def _take_and_free(size: int) -> None:
+    """A virtual machine gives free memory back to its host; that the page cache gets it again is no read's time."""
+    memory = aligned(size)
+    for at in range(0, size, 4096):
+        memory[at] = 1
 
 
 def _print(options: argparse.Namespace, container: Container, rates: dict[str, list[float]], written: float) -> None:
@@ -151,10 +207,10 @@ def _print(options: argparse.Namespace, container: Container, rates: dict[str, l
     print(f"{options.records} records of {container.header.slot_bytes:,} B, {options.batch} at once, ", end="")
     print(f"depth {options.depth}, reads of {options.chunk:,} B, {options.rounds} rounds; ", end="")
     print(f"written at {written / 1e9:.2f} GB/s")
-    print(f"{'':28} {'GB/s':>6} {'least':>6} {'most':>6} {'of the best raw':>16}")
+    print(f"{'':31} {'GB/s':>6} {'least':>6} {'most':>6} {'of the best raw':>16}")
     for name, found in rates.items():
         figures = (medians[name] / 1e9, min(found) / 1e9, max(found) / 1e9)
-        print(f"{name:28} {figures[0]:6.2f} {figures[1]:6.2f} {figures[2]:6.2f} {medians[name] / best:16.1%}")
+        print(f"{name:31} {figures[0]:6.2f} {figures[1]:6.2f} {figures[2]:6.2f} {medians[name] / best:16.1%}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import os
 from serving.experts.storage import sidecar
 from serving.experts.storage.header import TRAILER_BYTES, Header
 from serving.experts.storage.places import Folder
-from serving.experts.storage.refusal import AlreadyCompleteError, StorageError
+from serving.experts.storage.refusal import AlreadyCompleteError, StorageError, from_os_error
 
 DRAFT, DATA, JOURNAL, NEXT = "draft.json", "draft.bin", "draft.journal", "draft.sidecar"
 
@@ -15,10 +15,11 @@ def finish_commit(folder: Folder) -> None:
     text = load(folder, NEXT)
     if text is None:
         return
-    name = sidecar.records_name(sidecar.content_of(text))
+    content = sidecar.content_of(text)
+    name = sidecar.records_name(content)
     if folder.has(DATA):
-        if _load_trailer(folder, text) is False:
-            # Killed, then gone on with: the trailer is another's.
+        if _content_of_data(folder) != content:
+            # Killed, then gone on with: the trailer is another's. Or the sidecar was damaged: it is made again.
             folder.remove(NEXT)
             return
         folder.rename(DATA, name)
@@ -42,15 +43,15 @@ def tidy(folder: Folder) -> None:
                 folder.remove(other)
 
 
-def _load_trailer(folder: Folder, text: bytes) -> bool:
-    """Whether the draft's data end in the trailer that belongs to a sidecar."""
-    found = sidecar.read(text, str(folder.path / NEXT))
+def _content_of_data(folder: Folder) -> str:
+    """The content id in the trailer of the draft's data; "" where there is none yet."""
     fd = folder.open(DATA)
     try:
-        have = os.pread(fd, TRAILER_BYTES, found.header.apparent - TRAILER_BYTES)
+        return sidecar.content_of_trailer(os.pread(fd, TRAILER_BYTES, max(0, os.fstat(fd).st_size - TRAILER_BYTES)))
+    except OSError as error:
+        raise from_os_error(error, folder.path / DATA) from None
     finally:
         os.close(fd)
-    return have == sidecar.trailer(found.header, found.content)
 
 
 def refuse_finished(folder: Folder, header: Header) -> None:

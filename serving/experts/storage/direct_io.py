@@ -12,7 +12,7 @@ from serving.experts.storage.backend import Backend, Verify
 from serving.experts.storage.checksum import crc64
 from serving.experts.storage.header import ALIGNMENT, TRAILER_BYTES, Key
 from serving.experts.storage.reader import Container
-from serving.experts.storage.refusal import StorageError, from_os_error
+from serving.experts.storage.refusal import StorageError
 
 Engine = Literal["auto", "io_uring", "preadv"]
 
@@ -36,6 +36,8 @@ class Direct(Backend):
         engine: Engine = "auto",
     ) -> None:
         super().__init__(container, verify)
+        if engine == "io_uring" and native.MODULE is None:
+            raise StorageError(f"engine {engine}: {native.WHY}")
         self._fd, why = _open(container)
         self.direct = not why
         notes = [f"through the page cache: {why}"] if why else []
@@ -68,8 +70,7 @@ class Direct(Backend):
                     f"buffer at {buffers.address(view):#x}; O_DIRECT needs a multiple of {ALIGNMENT}: take it from "
                     "serving.experts.storage.buffers.aligned"
                 )
-        if self._fd < 0:
-            raise StorageError(f"{self.container.path}: this back end was closed")
+        self.require_open(self._fd >= 0)
         due = [self.policy.due(key) for key in keys]
         if self._reader is None:
             came = [self._one(header.offset(*key), view[:least]) for key, view in zip(keys, views, strict=True)]
@@ -81,13 +82,7 @@ class Direct(Backend):
                 came = self._reader.read(wanted, any(due))
             except (OSError, RuntimeError) as error:
                 raise StorageError(f"{self.container.records}: {error}") from None
-        for key, one, (status, got, found) in zip(keys, due, came, strict=True):
-            if status:
-                raise from_os_error(OSError(status, os.strerror(status)), self.container.records)
-            if got < header.slot_bytes:
-                raise self.container.short(*key, got)
-            if one:
-                self.policy.check(key, found)
+        self.settle(keys, due, came)
 
     @contextmanager
     def lease(self, key: Key) -> Iterator[memoryview]:

@@ -67,7 +67,7 @@ class Header:
         try:
             if json.loads(json.dumps(self.extra, allow_nan=False)) != self.extra:
                 raise ValueError("not what JSON gives back")
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise StorageError(f"extra: {error}; expected what JSON can hold, with names as keys") from None
 
     @property

@@ -44,6 +44,6 @@ def load(path: Path, header: Header) -> tuple[dict[Key, float], str]:
         return {}, ""
     except StorageError as error:
         return {}, str(error)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         return {}, f"{path}: cannot be read as a heat file ({error})"
     return heat, ""

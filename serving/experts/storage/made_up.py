@@ -1,10 +1,12 @@
 """Small containers for tests."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from serving.experts.storage.backend import Backend
+from serving.experts.storage.buffers import aligned
 from serving.experts.storage.header import Header, Key
 from serving.experts.storage.writer import Writer
 
@@ -55,6 +57,14 @@ def write(
 def files(path: Path) -> dict[str, bytes]:
     """The files of a folder but the lock."""
     return {one.name: one.read_bytes() for one in path.iterdir() if one.name != "writer.lock"}
+
+
+def read(backend: Backend, keys: Sequence[Key]) -> list[bytes]:
+    """Records through a back end, into aligned buffers."""
+    of = backend.container.header
+    room = [aligned(of.read_bytes) for _ in keys]
+    backend.read(keys, room)
+    return [bytes(one[: of.slot_bytes]) for one in room]
 
 
 def data_file(path: Path) -> Path:

@@ -49,6 +49,7 @@ class Pinned(Backend):
     def view(self, key: Key) -> memoryview:
         """A record where it lies, read-only, valid until `close`. Raises StorageError where it is not held."""
         self.container.checksum(*key)
+        self.require_open(bool(self._at))
         if key not in self._at:
             raise StorageError(
                 f"layer {key[0]}, expert {key[1]}: is not held in RAM; hold it, or read another back end"

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,6 +63,7 @@ class Folder:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise StorageError(f"{path}: is no regular file; expected one: put the file in its place")
+        os.set_blocking(fd, True)
         return fd
 
     def has(self, name: str) -> bool:
@@ -124,9 +126,12 @@ class Folder:
             raise from_os_error(error, self.path / name, "write") from None
 
     def free(self) -> int:
-        """Bytes that this user can still write on the file system."""
-        found = os.fstatvfs(self._fd)
-        return found.f_bavail * found.f_frsize
+        """Bytes that this user can still write on the file system; all there could be, where it does not tell."""
+        try:
+            found = os.fstatvfs(self._fd)
+        except OSError as error:
+            raise from_os_error(error, self.path) from None
+        return found.f_bavail * found.f_frsize if found.f_blocks else sys.maxsize
 
     def holder(self) -> str:
         """Who writes here now: "process 123", or nothing."""
@@ -148,8 +153,11 @@ class Folder:
         fd = self.open(LOCK, os.O_RDWR | os.O_CREAT)
         try:
             self._take(fd)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+            try:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+            except OSError as error:
+                raise from_os_error(error, self.path / LOCK, "write") from None
             yield
         finally:
             os.close(fd)
@@ -165,3 +173,18 @@ class Folder:
                 raise from_os_error(error, self.path / LOCK, "write") from None
         holder = os.pread(fd, 80, 0).decode(errors="replace").strip() or "another process"
         raise StorageError(f"{self.path}: {holder} writes it; wait for it to end, then run this again")
+
+
+def write_all(fd: int, view: memoryview, offset: int) -> None:
+    """Writes bytes at an offset of a file, however many calls that takes. OSError comes as it is."""
+    done = 0
+    while done < view.nbytes:
+        done += os.pwrite(fd, view[done:], offset + done)
+
+
+def read_all(fd: int, size: int) -> bytes:
+    """The first `size` bytes of a file, fewer where it ends before. OSError comes as it is."""
+    data = b""
+    while len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
+        data += more
+    return data

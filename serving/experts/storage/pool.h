@@ -1,23 +1,25 @@
-// The same reads by threads with preadv, where there is no io_uring.
+// Threads that share out jobs; whoever asks helps.
 #pragma once
 
-#include <sys/uio.h>
-
-#include <atomic>
-#include <cerrno>
 #include <condition_variable>
+#include <cstddef>
+#include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
-
-#include "serving/experts/storage/batch.h"
 
 namespace moet::storage {
 
 class Pool {
  public:
+  // Works on up to `threads` jobs at a time, the caller's own thread counted; fewer where the system gives no more.
   explicit Pool(unsigned threads) {
-    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    try {
+      for (unsigned i = 1; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error &) {
+      return;
+    }
   }
 
   ~Pool() {
@@ -25,62 +27,52 @@ class Pool {
       const std::lock_guard<std::mutex> held(mutex_);
       over_ = true;
     }
-    begin_.notify_all();
+    more_.notify_all();
     for (std::thread &thread : threads_) thread.join();
   }
 
   Pool(const Pool &) = delete;
   Pool &operator=(const Pool &) = delete;
 
-  // Reads the whole batch. One batch at a time.
-  void run(int file, Batch &batch) {
+  // Runs job(0) to job(jobs - 1), which must not throw; returns when all are over. Callers take turns.
+  void run(std::size_t jobs, const std::function<void(std::size_t)> &job) {
+    if (jobs <= 1 || threads_.empty()) {
+      for (std::size_t i = 0; i < jobs; ++i) job(i);
+      return;
+    }
+    const std::lock_guard<std::mutex> turn(turn_);
     std::unique_lock<std::mutex> held(mutex_);
-    batch_ = &batch;
-    file_ = file;
+    job_ = &job;
+    jobs_ = open_ = jobs;
     next_ = 0;
-    busy_ = threads_.size();
-    ++round_;
-    begin_.notify_all();
-    end_.wait(held, [this] { return busy_ == 0; });
-    batch_ = nullptr;
+    for (std::size_t i = 1; i < jobs && i <= threads_.size(); ++i) more_.notify_one();
+    while (next_ < jobs_) one(held);
+    none_.wait(held, [this] { return open_ == 0; });
   }
 
  private:
   void work() {
-    std::uint64_t seen = 0;
     std::unique_lock<std::mutex> held(mutex_);
     for (;;) {
-      begin_.wait(held, [&] { return over_ || round_ != seen; });
+      more_.wait(held, [this] { return over_ || next_ < jobs_; });
       if (over_) return;
-      seen = round_;
-      held.unlock();
-      read_all();
-      held.lock();
-      if (--busy_ == 0) end_.notify_one();
+      one(held);
     }
   }
 
-  void read_all() {
-    const std::vector<Chunk> &chunks = batch_->chunks();
-    for (std::size_t i = next_++; i < chunks.size(); i = next_++) {
-      for (Chunk rest = chunks[i]; rest.length != 0;) {
-        const Request &request = batch_->request(rest);
-        const iovec to{request.to + rest.begin, rest.length};
-        const ssize_t got = preadv(file_, &to, 1, static_cast<off_t>(request.offset + rest.begin));
-        rest = batch_->took(rest, got < 0 ? -errno : got);
-      }
-      batch_->end(i);
-    }
+  void one(std::unique_lock<std::mutex> &held) {
+    const std::size_t mine = next_++;
+    held.unlock();
+    (*job_)(mine);
+    held.lock();
+    if (--open_ == 0) none_.notify_one();
   }
 
-  std::mutex mutex_;
-  std::condition_variable begin_, end_;
+  std::mutex turn_, mutex_;
+  std::condition_variable more_, none_;
   std::vector<std::thread> threads_;
-  Batch *batch_ = nullptr;
-  int file_ = -1;
-  std::atomic<std::size_t> next_{0};
-  std::size_t busy_ = 0;
-  std::uint64_t round_ = 0;
+  const std::function<void(std::size_t)> *job_ = nullptr;
+  std::size_t next_ = 0, jobs_ = 0, open_ = 0;
   bool over_ = false;
 };
 

@@ -42,10 +42,13 @@ _ADVICE = {
     errno.ENOTDIR: "expected a folder there, found a file: name the folder that holds experts.json",
 }
 
+_DONE = {"read": "read", "write": "written"}
 
-def from_os_error(error: OSError, path: Path, doing: str = "read") -> StorageError:
-    """Words an operating system's error about `path`; `doing` is a verb, "read" or "write"."""
+
+def from_os_error(error: OSError, path: Path, doing: str = "read", what: str = "") -> StorageError:
+    """Words an operating system's error about `path`, or `what` in it; `doing` is a verb, "read" or "write"."""
+    where = f"{path}: {what}" if what else f"{path}"
     advice = _ADVICE.get(error.errno or 0)
     if advice is None:
-        return StorageError(f"{path}: {os.strerror(error.errno or 0)}, when it was to be {doing}")
-    return StorageError(f"{path}: {advice.format(doing)}")
+        return StorageError(f"{where}: {os.strerror(error.errno or 0)}, when it was to be {_DONE[doing]}")
+    return StorageError(f"{where}: {advice.format(doing)}")

@@ -19,6 +19,15 @@ _TRAILER = struct.Struct("<16sIIQQQ32s")
 _MAGIC = b"moet-experts-rec"
 _ENTRY = struct.Struct("<IIQI")
 _SUMMED = struct.Struct("<IIQ")
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("experts", "slot_bytes", "stride"), ((int,), "a whole number")),
+    **dict.fromkeys(("kind", "tag", "checkpoint"), ((str,), "a text")),
+    "layers": ((list,), "a list of numbers"),
+    "zero_mode": ((str, type(None)), "a text or null"),
+    "quantizer_abi": ((int, type(None)), "a whole number or null"),
+    "extra": ((dict,), "facts by name"),
+    "records": ((dict,), "lists of checksums by layer"),
+}
 
 
 @dataclass(frozen=True)
@@ -66,8 +75,9 @@ def read(data: bytes, where: str) -> Sidecar:
     again = "restore it with its file of records from one copy, or write the container again"
     try:
         found = json.loads(data)
-    except ValueError as error:
-        raise StorageError(f"{where}: is no JSON document ({error}): it was damaged; {again}") from None
+    except (ValueError, RecursionError) as error:
+        why = "nested too deep" if isinstance(error, RecursionError) else error
+        raise StorageError(f"{where}: is no JSON document ({why}): it was damaged; {again}") from None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise StorageError(f"{where}: has no schema {SCHEMA!r}; expected the sidecar of a container of experts")
     if found.get("version") != VERSION:
@@ -90,6 +100,14 @@ def trailer(header: Header, content: str) -> bytes:
         _MAGIC, VERSION, header.experts, header.layers[-1] + 1, header.slot_bytes, header.step, bytes.fromhex(content)
     )
     return (body + struct.pack("<I", zlib.crc32(body))).ljust(TRAILER_BYTES, b"\0")
+
+
+def content_of_trailer(end: bytes) -> str:
+    """The content id that a trailer names, or "" where the bytes are no trailer."""
+    body, check = end[: _TRAILER.size], end[_TRAILER.size : _TRAILER.size + 4]
+    if len(end) != TRAILER_BYTES or not body.startswith(_MAGIC) or check != struct.pack("<I", zlib.crc32(body)):
+        return ""
+    return body[-32:].hex()
 
 
 def journal_entry(key: Key, checksum: int) -> bytes:
@@ -115,9 +133,11 @@ def journal(data: bytes, header: Header) -> tuple[dict[Key, int], int]:
 def _header(found: Mapping[str, Any]) -> Header:
     if found["checksum"] != CHECKSUM:
         raise StorageError(f"checksum: {found['checksum']!r}; expected {CHECKSUM!r}")
-    for name in ("experts", "slot_bytes", "stride"):
-        if type(found[name]) is not int:
-            raise StorageError(f"{name}: {found[name]!r}; expected a whole number")
+    for name, (types, expected) in _TYPES.items():
+        if type(found[name]) not in types:
+            raise StorageError(f"{name}: {found[name]!r}; expected {expected}")
+    if any(type(layer) is not int for layer in found["layers"]):
+        raise StorageError(f"layers: {found['layers']!r}; expected whole numbers")
     return Header(
         kind=found["kind"],
         tag=found["tag"],
@@ -138,8 +158,8 @@ def _checksums(header: Header, records: Mapping[str, Any]) -> dict[Key, int]:
     found: dict[Key, int] = {}
     for layer in header.layers:
         sums = records[str(layer)]
-        if len(sums) != header.experts:
-            raise StorageError(f"records of layer {layer}: {len(sums)}; expected {header.experts}")
+        if not isinstance(sums, list) or len(sums) != header.experts:
+            raise StorageError(f"records of layer {layer}: expected a list of {header.experts} checksums")
         for expert, one in enumerate(sums):
             if one is None:
                 continue

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -14,8 +15,13 @@ namespace moet::storage {
 
 class Summer {
  public:
+  // Fewer threads, where the system gives no more: wait() helps.
   explicit Summer(unsigned threads) {
-    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    try {
+      for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error &) {
+      return;
+    }
   }
 
   ~Summer() {

@@ -145,7 +145,7 @@ def test_threads_with_too_few_slots(below: Counted) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         assert not failures and not any(thread.is_alive() for thread in threads)
         assert len(arena.resident()) == 3
 
@@ -206,9 +206,10 @@ def test_heat_file_that_does_not_fit_is_said_and_not_used(
 
 def test_heat_file_that_is_no_file(below: Counted, tmp_path: Path) -> None:
     path = tmp_path / "heat.json"
-    path.write_text('{"schema"')
-    with Arena(below, 2, path) as arena:
-        assert "cannot be read as a heat file" in arena.note
+    for text in ('{"schema"', "[" * 200_000):
+        path.write_text(text)
+        with Arena(Counted(below.container), 2, path) as arena:
+            assert "cannot be read as a heat file" in arena.note
     path.unlink()
     path.symlink_to(tmp_path / "else")
     with Arena(Counted(below.container), 2, path) as arena:

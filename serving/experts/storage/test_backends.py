@@ -1,21 +1,21 @@
+import errno
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from serving.experts.storage import backends, buffers, made_up, native
+from serving.experts.storage import backends, buffers, made_up
 from serving.experts.storage.backend import Backend
-from serving.experts.storage.direct_io import Direct
 from serving.experts.storage.header import Key
-from serving.experts.storage.mapped import Mapped
-from serving.experts.storage.pinned import Pinned
 from serving.experts.storage.reader import Container
 from serving.experts.storage.refusal import DamagedError, StorageError
 
@@ -43,12 +43,6 @@ def container(tmp_path: Path) -> Iterator[Container]:
         yield opened
 
 
-def read(backend: Backend, keys: list[Key]) -> list[bytes]:
-    room = [buffers.aligned(ROOM) for _ in keys]
-    backend.read(keys, room)
-    return [bytes(one[: OF.slot_bytes]) for one in room]
-
-
 def flip(container: Container, key: Key) -> None:
     with container.records.open("r+b") as stream:
         stream.seek(container.header.offset(*key) + 77)
@@ -60,8 +54,8 @@ def test_every_back_end_gives_the_records(container: Container, name: str, optio
     keys = [*DATA, *list(DATA)[::-1], (3, 4), (3, 4), (3, 4)]
     with backends.make(name, container, **options) as backend:
         assert backend.name == name
-        assert read(backend, keys) == [DATA[key] for key in keys]
-        assert read(backend, []) == []
+        assert made_up.read(backend, keys) == [DATA[key] for key in keys]
+        assert made_up.read(backend, []) == []
         for key in keys:
             with backend.lease(key) as view:
                 assert view.readonly and view == DATA[key]
@@ -75,12 +69,12 @@ def test_every_back_end_sees_a_flipped_bit(container: Container, name: str, opti
             backends.make(name, container, **options)
         return
     with backends.make(name, container, **options) as backend:
-        assert read(backend, [(3, 3), (3, 5)]) == [DATA[3, 3], DATA[3, 5]]
+        assert made_up.read(backend, [(3, 3), (3, 5)]) == [DATA[3, 3], DATA[3, 5]]
         with pytest.raises(DamagedError), backend.lease((3, 4)):
             pass
-        assert read(backend, [(3, 3), (3, 5)]) == [DATA[3, 3], DATA[3, 5]]
+        assert made_up.read(backend, [(3, 3), (3, 5)]) == [DATA[3, 3], DATA[3, 5]]
         with pytest.raises(DamagedError, match="layer 3, expert 4"):
-            read(backend, [(3, 3), (3, 4), (3, 5)])
+            made_up.read(backend, [(3, 3), (3, 4), (3, 5)])
 
 
 @pytest.mark.parametrize(("name", "options"), WAYS)
@@ -88,7 +82,7 @@ def test_every_back_end_refuses_what_is_not_there(container: Container, name: st
     with backends.make(name, container, **options) as backend:
         for key in ((0, 0), (1, 10), (2, 0), (1, -1)):
             with pytest.raises(StorageError, match="no such record"):
-                read(backend, [key])
+                made_up.read(backend, [key])
             with pytest.raises(StorageError, match="no such record"), backend.lease(key):
                 pass
         with pytest.raises(StorageError, match="1 buffers for 2 records"):
@@ -106,7 +100,7 @@ def test_offsets_beyond_4_gib(tmp_path: Path, name: str, options: dict[str, Any]
     assert of.offset(4000, 7) > 1 << 32
     made_up.write(tmp_path, of, data)
     with Container.open(tmp_path) as container, backends.make(name, container, **options) as backend:
-        assert read(backend, list(data)) == list(data.values())
+        assert made_up.read(backend, list(data)) == list(data.values())
         assert container.allocated < 1 << 20
 
 
@@ -117,7 +111,7 @@ def test_many_threads_read_at_once(container: Container) -> None:
         try:
             keys = random.Random(seed).sample(list(DATA), len(DATA))
             for first in range(0, 20, 4):
-                assert read(backend, keys[first : first + 4]) == [DATA[key] for key in keys[first : first + 4]]
+                assert made_up.read(backend, keys[first : first + 4]) == [DATA[key] for key in keys[first : first + 4]]
                 with backend.lease(keys[first]) as view:
                     assert view == DATA[keys[first]]
         except BaseException as error:
@@ -137,38 +131,21 @@ def test_many_threads_read_at_once(container: Container) -> None:
 @pytest.mark.parametrize("name", ["mmap", "direct"])
 def test_policy_of_checking(container: Container, name: str, policy: Any) -> None:
     with backends.make(name, container, verify=policy) as backend:
-        assert read(backend, [(1, 2)]) == [DATA[1, 2]]
+        assert made_up.read(backend, [(1, 2)]) == [DATA[1, 2]]
         flip(container, (1, 2))
         if policy == "always":
             with pytest.raises(DamagedError):
-                read(backend, [(1, 2)])
+                made_up.read(backend, [(1, 2)])
         else:
-            assert read(backend, [(1, 2)]) != [DATA[1, 2]]
+            assert made_up.read(backend, [(1, 2)]) != [DATA[1, 2]]
         flip(container, (1, 1))
         if policy == "never":
-            assert read(backend, [(1, 1)]) != [DATA[1, 1]]
+            assert made_up.read(backend, [(1, 1)]) != [DATA[1, 1]]
         else:
             with pytest.raises(DamagedError):
-                read(backend, [(1, 1)])
+                made_up.read(backend, [(1, 1)])
     with pytest.raises(StorageError, match="always, first or never"):
         backends.make(name, container, verify="sometimes")  # type: ignore[arg-type]
-
-
-def test_misaligned_buffer(container: Container) -> None:
-    with Direct(container) as backend:
-        if not backend.direct:
-            pytest.skip(backend.note)
-        for skip in (1, 512, 2048):
-            with pytest.raises(StorageError, match="O_DIRECT needs a multiple of 4096"):
-                backend.read([(1, 0)], [buffers.aligned(ROOM + 4096)[skip : skip + ROOM]])
-        with pytest.raises(StorageError, match=f"at least {ROOM:,}"):
-            backend.read([(1, 0)], [buffers.aligned(ROOM)[: OF.slot_bytes]])
-
-
-@pytest.mark.parametrize("options", [{"chunk": 1000}, {"chunk": 0}, {"depth": 0}, {"depth": 5000}, {"engine": "aio"}])
-def test_options_out_of_range(container: Container, options: dict[str, Any]) -> None:
-    with pytest.raises(StorageError, match="expected"):
-        backends.make("direct", container, **options)
 
 
 def test_names_and_options_of_back_ends(container: Container) -> None:
@@ -183,160 +160,101 @@ def test_names_and_options_of_back_ends(container: Container) -> None:
 @pytest.mark.parametrize(("name", "options"), WAYS[:5])
 def test_file_that_is_cut_short_while_open(container: Container, name: str, options: dict[str, Any]) -> None:
     with backends.make(name, container, **options) as backend:
-        assert read(backend, [(3, 9)]) == [DATA[3, 9]]
+        assert made_up.read(backend, [(3, 9)]) == [DATA[3, 9]]
         os.truncate(container.records, container.header.offset(3, 9) + 5000)
         with pytest.raises(StorageError, match=r"layer 3, expert 9: .* was cut short while it was open"):
-            read(backend, [(3, 9)])
+            made_up.read(backend, [(3, 9)])
         with pytest.raises(StorageError, match="cut short"):
             container.read(3, 9)
         if name == "direct":
-            assert read(backend, [(3, 7)]) == [DATA[3, 7]]
+            assert made_up.read(backend, [(3, 7)]) == [DATA[3, 7]]
 
 
-# A filter that makes io_uring_setup fail with a given error, as container engines install it.
-SECCOMP = """
-import ctypes, struct, sys
-def without(number, error):
-    libc = ctypes.CDLL(None, use_errno=True)
-    rows = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | error), (0x06, 0, 0, 0x7FFF0000)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *row) for row in rows))
-    program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(rows), ctypes.addressof(code)))
-    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
-sys.path[:] = {path!r}
-from pathlib import Path
-from serving.experts.storage import backends, made_up, native, buffers
-from serving.experts.storage.reader import Container
-of = made_up.header(layers=(1, 3), experts=10)
-without({number}, {error})
-with Container.open(Path(sys.argv[1])) as container, backends.make("direct", container) as backend:
-    keys = container.present()
-    room = [buffers.aligned(of.read_bytes) for _ in keys]
-    backend.read(keys, room)
-    assert [bytes(one[: of.slot_bytes]) for one in room] == list(made_up.records(of).values())
-    print(backend.engine, backend.note, backends.available(container.path)["io_uring"], sep="|")
-    try:
-        backends.make("direct", container, engine="io_uring")
-    except Exception as refusal:
-        print(type(refusal).__name__, refusal)
-"""
-
-
-@pytest.mark.parametrize(
-    ("number", "error", "words"),
-    [
-        (425, 1, "io_uring_setup: Operation not permitted"),
-        (425, 38, "io_uring_setup: Function not implemented"),
-        (426, 1, "io_uring without IORING_OP_READ: Operation not permitted"),
-        (427, 38, "io_uring without IORING_OP_READ: Function not implemented"),
-    ],
-)
-def test_without_io_uring_threads_read(container: Container, number: int, error: int, words: str) -> None:
-    code = SECCOMP.format(path=sys.path, number=number, error=error)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(container.path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first == f"preadv|threads with preadv: {words}|{words}"
-    assert second.startswith("StorageError engine io_uring") and words in second
-
-
-def test_without_the_machine_code_part(container: Container, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "MODULE", None)
-    monkeypatch.setattr(native, "WHY", "not built")
-    with backends.make("direct", container) as backend:
-        assert backend.note == "one read at a time: not built"
-        assert read(backend, list(DATA)) == list(DATA.values())
-    assert backends.available(container.path)["io_uring"] == "not built"
-
-
-def test_file_system_without_direct_io(container: Container, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.open
-
-    def refuse(path: Any, flags: int, *rest: Any, **options: Any) -> int:
-        if flags & os.O_DIRECT:
-            raise OSError(22, "Invalid argument")
-        return real(path, flags, *rest, **options)
-
-    monkeypatch.setattr(os, "open", refuse)
-    with Direct(container) as backend:
-        assert not backend.direct and backend.note == "through the page cache: O_DIRECT: Invalid argument"
-        backend.read([(1, 0)], [buffer := bytearray(OF.slot_bytes)])
-        assert buffer == DATA[1, 0]
-
-
-def test_mapped_view_is_the_file(container: Container) -> None:
-    with Mapped(container) as backend:
-        view = backend.view((1, 5))
-        assert view == DATA[1, 5] and view.readonly
-        array = np.frombuffer(view, np.uint8)
-    assert array.tobytes() == DATA[1, 5]
-
-
-def test_pinned_holds_what_was_chosen(container: Container) -> None:
-    with Pinned(container, keys=[(3, 1), (1, 2), (3, 1)]) as backend:
-        assert backend.view((3, 1)) == DATA[3, 1] and backend.view((1, 2)) == DATA[1, 2]
-        assert backend.address((1, 2)) % 4096 == 0
-        assert backend.how in ("mlock", "cudaHostRegister", "")
-        assert bool(backend.note) == (backend.how != "cudaHostRegister")
-        with pytest.raises(StorageError, match="is not held in RAM"):
-            backend.view((1, 1))
-    with pytest.raises(StorageError, match="no records to hold"):
-        Pinned(container, keys=[])
-
-
-def locked_kib() -> int:
-    with open("/proc/self/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmLck"))
-
-
-def test_pinned_gives_the_lock_back(container: Container) -> None:
-    before = locked_kib()
-    with Pinned(container) as backend:
-        if backend.how == "mlock":
-            assert locked_kib() >= before + 20 * ROOM // 1024
-        order = backend.how
-    assert locked_kib() == before and order is not None
-
-
-def test_pinned_without_the_right_to_lock(container: Container) -> None:
-    code = f"import sys; sys.path[:] = {sys.path!r}\nimport os, resource\nfrom pathlib import Path\n"
-    code += "from serving.experts.storage import backends, made_up\n"
-    code += "from serving.experts.storage.reader import Container\n"
-    code += "container = Container.open(Path(sys.argv[1]))\nresource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))\n"
-    code += "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-    code += "backend = backends.make('pinned', container)\n"
-    code += "of = container.header\n"
-    code += "assert all(backend.view(k) == v for k, v in made_up.records(of).items())\nprint(backend.note)\n"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(container.path)],
-        # CUDA locks pages whatever the limit is.
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "ordinary memory, which may be swapped out" in done.stdout and "`ulimit -l`" in done.stdout
-
-
-def test_aligned_buffers() -> None:
-    for size in (1, 4096, 4097, (2 << 20) - 1, 2 << 20, (6 << 20) + 5):
-        view = buffers.aligned(size)
-        assert len(view) == size and not view.readonly
-        assert buffers.address(view) % (4096 if size < 2 << 20 else 2 << 20) == 0
-        view[-1] = 7
-    for size in (0, -1, 1 << 62):
-        with pytest.raises(StorageError, match=r"buffer of|not to be had"):
-            buffers.aligned(size)
-
-
-def test_closed_back_end(container: Container) -> None:
-    backend = Direct(container)
+@pytest.mark.parametrize(("name", "options"), WAYS)
+def test_closed_back_end(container: Container, name: str, options: dict[str, Any]) -> None:
+    backend = backends.make(name, container, **options)
     backend.close()
     backend.close()
     with pytest.raises(StorageError, match="was closed"):
-        read(backend, [(1, 0)])
+        made_up.read(backend, [(1, 0)])
+    with pytest.raises(StorageError, match="was closed"), backend.lease((1, 0)):
+        pass
     container.close()
     with pytest.raises(StorageError, match="was closed"):
         container.read(1, 0)
+
+
+def left() -> tuple[int, int, int]:
+    """Threads, open files and mappings of files of records in this process."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    return threads(), len(os.listdir("/proc/self/fd")), maps.count("/records-")
+
+
+def threads() -> int:
+    """This process's threads; those of io_uring itself, which the kernel keeps for the next ring, are not counted."""
+    return sum(not one.read_text().startswith("iou-") for one in Path("/proc/self/task").glob("*/comm"))
+
+
+@pytest.mark.parametrize(("name", "options"), WAYS)
+def test_nothing_is_left_after_close(container: Container, name: str, options: dict[str, Any]) -> None:
+    before = left()
+    for damaged in (False, True):
+        if damaged:
+            flip(container, (3, 4))
+        with suppress(DamagedError), backends.make(name, container, **options) as backend:
+            assert threads() <= before[0] + 64
+            made_up.read(backend, list(DATA))
+        assert left() == before
+
+
+@pytest.mark.parametrize(("name", "options"), WAYS[:5])
+def test_back_end_in_a_forked_process(container: Container, name: str, options: dict[str, Any]) -> None:
+    """Threads and rings stay in the process that made them: a child is refused, and does not wait for them."""
+    backend = backends.make(name, container, **options)
+    made_up.read(backend, list(DATA))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            made_up.read(backend, [(1, 0)])
+        except StorageError as error:
+            status = 0 if "make one in each process" in str(error) else 2
+        finally:
+            backend.close()
+            del backend
+            os._exit(status)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+    assert made_up.read(backend, [(1, 0)]) == [DATA[1, 0]]
+    backend.close()
+
+
+def test_system_that_gives_no_threads(container: Container) -> None:
+    code = f"import sys; sys.path[:] = {sys.path!r}\nimport os, resource\nfrom pathlib import Path\n"
+    code += "from serving.experts.storage import backends, made_up\n"
+    code += "from serving.experts.storage.reader import Container\n"
+    code += "container = Container.open(Path(sys.argv[1]))\nresource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n"
+    code += "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+    code += "data, before = made_up.records(container.header), len(os.listdir('/proc/self/task'))\n"
+    code += f"for name, options in {[WAYS[0], ('direct', {}), WAYS[3]]!r}:\n"
+    code += "    with backends.make(name, container, **options) as backend:\n"
+    code += "        assert len(os.listdir('/proc/self/task')) == before\n"
+    code += "        assert made_up.read(backend, list(data)) == list(data.values())\nprint('right')\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(container.path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "right\n", done.stderr
+
+
+@pytest.mark.parametrize(("name", "options"), WAYS[:2])
+def test_errors_of_a_device_name_the_record(container: Container, name: str, options: dict[str, Any]) -> None:
+    with (
+        backends.make(name, container, **options) as backend,
+        pytest.raises(StorageError, match=r"layer 3, expert 4: the device failed to read it"),
+    ):
+        backend.settle([(1, 0), (3, 4)], [True, True], [(0, 10_001, container.checksum(1, 0)), (errno.EIO, 0, 0)])

@@ -3,7 +3,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving.experts.storage import checksum, native
@@ -32,7 +32,7 @@ def test_check_value() -> None:
     assert checksum.by_numpy(b"123456789") == 0xAE8B14860A799888
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=700))
 def test_every_way_gives_what_the_definition_gives(data: bytes) -> None:
     expected = by_definition(data)
@@ -67,3 +67,11 @@ def test_every_flipped_bit_is_seen() -> None:
 def test_zeros_of_different_lengths_differ() -> None:
     assert len({checksum.crc64(bytes(size)) for size in range(500)}) == 500
     assert checksum.crc64(bytes(64)) != zlib.crc32(bytes(64))
+
+
+def test_bytes_that_are_not_contiguous() -> None:
+    data = np.zeros((64, 64), np.uint8)
+    for part in (data[:, :8], data[::-1], data.T[::2]):
+        for way in (CODE.crc64, CODE.crc64_by_tables, checksum.by_numpy):
+            with pytest.raises(ValueError, match="contiguous"):
+                way(part)

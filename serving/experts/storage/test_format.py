@@ -1,6 +1,7 @@
 """docs/format-store.md against the code: its example's bytes, and its reader."""
 
 import hashlib
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def formula(before: str, after: str = "\n") -> Any:
     """A formula of the page, as a function of the numbers in it."""
     text = PAGE.partition(before)[2].lstrip().partition(after)[0].strip()
     code = compile(text, "page", "eval")
-    return lambda **numbers: eval(code, {}, numbers)
+    return lambda **numbers: eval(code, {"ceil": math.ceil}, numbers)
 
 
 def test_formulas_of_the_2_bit_planes() -> None:
@@ -89,8 +90,9 @@ def test_formulas_of_the_2_bit_planes() -> None:
         assert plane_of_scales[scale(n=n, k=k, K=columns)] == scales[n, k // 32]
 
 
-def test_formulas_of_the_superblocks() -> None:
-    rows, columns = 32, 256
+@pytest.mark.parametrize("columns", [256, 160])
+def test_formulas_of_the_superblocks(columns: int) -> None:
+    rows = 32
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 256, (rows, columns // 2), np.uint8)
     scales = rng.integers(0, 256, (rows, columns // 32), np.uint8)

@@ -55,6 +55,21 @@ def test_disk_that_fills_up_meanwhile(small_disk: Path, tmp_path: Path) -> None:
     assert made_up.files(small_disk / "c") == made_up.files(tmp_path / "whole")
 
 
+def test_disk_that_is_full(small_disk: Path) -> None:
+    with suppress_full(), (small_disk / "other").open("ab") as stream:
+        stream.write(bytes(2 << 20))
+    with pytest.raises(StorageError, match="no space left on its file system"):
+        made_up.write(small_disk)
+    (small_disk / "other").unlink()
+    made_up.write(small_disk)
+
+
+def test_file_system_that_tells_no_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255)))
+    made_up.write(tmp_path)
+    assert Container.open(tmp_path).present() == list(made_up.records(made_up.header()))
+
+
 def test_disk_that_fills_up_leaves_the_old_container(small_disk: Path) -> None:
     of = made_up.header(experts=12)
     made_up.write(small_disk / "c", of)

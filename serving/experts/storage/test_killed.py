@@ -117,14 +117,19 @@ def test_killed_by_the_clock(tmp_path: Path) -> None:
     code += "from serving.experts.storage import made_up\n"
     code += "of = made_up.header(layers=tuple(range(8)), experts=32)\n"
     code += "print('begins', flush=True)\n"
-    code += "made_up.write(Path(sys.argv[1]), of, sync_bytes=20_000, after=lambda _: print(1, flush=True))\n"
+    # It goes on after each record that is waited for, and is killed wherever it then is.
+    code += "def after(_):\n    print(1, flush=True)\n    sys.stdin.read(1)\n"
+    code += "made_up.write(Path(sys.argv[1]), of, sync_bytes=20_000, after=after)\n"
     path = tmp_path / "c"
     made_up.write(tmp_path / "whole", of)
     for lines in (1, 40, 90):
-        running = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
-        assert running.stdout is not None
+        command = [sys.executable, "-c", code, str(path)]
+        running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        assert running.stdout is not None and running.stdin is not None
         for _ in range(lines):
             running.stdout.readline()
+            running.stdin.write("\n")
+            running.stdin.flush()
         running.kill()
         running.communicate()
         with pytest.raises(StorageError, match=r"is not finished|is not there"):

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import subprocess
@@ -96,7 +97,10 @@ def test_bit_flipped_anywhere_in_the_sidecar(there: Path) -> None:
     [
         {"layers": "0"}, {"layers": [1.5]}, {"layers": []}, {"experts": True}, {"experts": 1 << 60}, {"stride": 1},
         {"stride": None}, {"slot_bytes": -1}, {"checkpoint": 5}, {"checksum": "crc32"}, {"records": None},
-        {"records": {}}, {"kind": None}, {"extra": []}, {"tag": 1},
+        {"records": {}}, {"kind": None}, {"extra": []}, {"tag": 1}, {"tag": []}, {"kind": []}, {"checkpoint": None},
+        {"layers": "24"}, {"layers": [2, 4.0]}, {"layers": [2, True]}, {"layers": None}, {"zero_mode": {}},
+        {"zero_mode": 1}, {"quantizer_abi": "1"}, {"quantizer_abi": True}, {"records": {"2": "abc", "4": "abc"}},
+        {"records": {"2": {"0" * 16: 1, "1" * 16: 1, "2" * 16: 1}, "4": [None] * 3}},
     ],
 )  # fmt: skip
 def test_sidecar_that_says_nonsense(there: Path, change: dict[str, Any]) -> None:
@@ -104,6 +108,26 @@ def test_sidecar_that_says_nonsense(there: Path, change: dict[str, Any]) -> None
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(StorageError, match=r"experts\.json: .*damaged"):
         Container.open(there)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"extra":' * 100_000])
+def test_sidecar_nested_without_end(there: Path, text: str) -> None:
+    (there / "experts.json").write_text(text)
+    with pytest.raises(StorageError, match=r"experts\.json: is no JSON document .*nested"):
+        Container.open(there)
+
+
+def test_sidecar_with_facts_nested_deep(there: Path) -> None:
+    path = there / "experts.json"
+    deep = "[" * 900 + "]" * 900
+    path.write_text(path.read_text().replace('"hidden": 64', f'"hidden": {deep}'))
+    with pytest.raises(StorageError, match=r"experts\.json: "):
+        Container.open(there)
+
+
+def test_files_are_open_for_waiting_reads(there: Path) -> None:
+    with Container.open(there) as container:
+        assert not fcntl.fcntl(container.fileno(), fcntl.F_GETFL) & os.O_NONBLOCK
 
 
 def test_stale_sidecar(there: Path) -> None:

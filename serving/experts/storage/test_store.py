@@ -53,6 +53,28 @@ def test_store_has_the_checkpoints_own_bytes(checkpoint: Path, tmp_path: Path) -
                 assert np.array_equal(found[name][0], there.codes) and np.array_equal(found[name][1], there.scales)
 
 
+def test_shard_is_filled_up_to_whole_superblocks(tmp_path: Path) -> None:
+    """w2 of a shard, found by the numbers of the documentation alone."""
+    model = write(tmp_path / "model", "deepseek-v4.1-flash", layers=2, experts=2, hidden=256, intermediate=192, seed=2)
+    assert moet("build-store", model, "--out", tmp_path / "store", "--check", 4)[0] == 0
+    side = json.loads((tmp_path / "store" / "experts.json").read_text())
+    assert side["slot_bytes"] == 256 * (2 * 192 + 256) * 17 // 32
+    raw = next((tmp_path / "store").glob("records-*.bin")).read_bytes()
+    with Checkpoint.open(model) as source:
+        there = source.read(1, 1, "w2")
+    record = (side["layers"].index(1) * side["experts"] + 1) * side["stride"]
+    w2 = record + 2 * 192 * 256 * 17 // 32
+    for row, column in ((0, 0), (37, 127), (37, 128), (255, 191)):
+        superblock = w2 + (row // 16 * 2 + column // 128) * 1088
+        block, within = column % 128 // 32, column % 32
+        byte = raw[superblock + 64 + block * 256 + within // 8 * 64 + row % 16 * 4 + within % 8 // 2]
+        assert raw[superblock + block * 16 + row % 16] == there.scales[row, column // 32]
+        assert byte >> 4 * (column % 2) & 15 == there.codes[row, column // 2] >> 4 * (column % 2) & 15
+    for row in (0, 240):
+        last = w2 + (row // 16 * 2 + 1) * 1088
+        assert not any(raw[last + 32 : last + 64]) and not any(raw[last + 64 + 512 : last + 1088])
+
+
 def test_superblock_by_hand(checkpoint: Path, tmp_path: Path) -> None:
     """A weight of the store, found by the numbers of the documentation alone."""
     moet("build-store", checkpoint, "--out", tmp_path)
@@ -85,10 +107,11 @@ def test_built_again_it_is_complete(checkpoint: Path, tmp_path: Path) -> None:
 def test_stopped_it_goes_on(checkpoint: Path, tmp_path: Path, how: signal.Signals) -> None:
     moet("build-store", checkpoint, "--out", tmp_path / "whole")
     code = f"import sys; sys.path[:] = {sys.path!r}\nfrom serving.experts.storage import store, writer\n"
-    code += "from tools.moet import main\nimport time\nreal = store.pack\n"
-    # Records are made safe one by one, and slowly, so that the signal finds it at work.
-    code += "def slow(*a):\n    time.sleep(0.05)\n    return real(*a)\n"
-    code += "import functools\nstore.pack = slow\n"
+    code += "from tools.moet import main\nimport functools, itertools, time\n"
+    code += "real, calls = store.pack, itertools.count(1)\n"
+    # Records are made safe one by one, and one takes long, so that the signal finds it at work.
+    code += "def stuck(*a):\n    time.sleep(5 if next(calls) == 9 else 0)\n    return real(*a)\n"
+    code += "store.pack = stuck\n"
     code += "writer.Writer.open = functools.partial(writer.Writer.open, sync_bytes=1)\n"
     code += "sys.exit(main.main(['experts', 'build-store', *sys.argv[1:]]))\n"
     out = tmp_path / "c"
@@ -147,9 +170,10 @@ def test_no_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [["--check", "-1"], ["--workers", "0"], ["--check", "x"], []])
 def test_wrong_usage(checkpoint: Path, tmp_path: Path, given: list[str]) -> None:
     out = ["--out", tmp_path] if given else []
-    with pytest.raises(SystemExit) as ended:
-        moet("build-store", checkpoint, *out, *given)
+    with pytest.raises(SystemExit) as ended, redirect_stderr(io.StringIO()) as said:
+        main.main(["experts", "build-store", str(checkpoint), *map(str, out), *given])
     assert ended.value.code == 2
+    assert (": expected" if given else "--out") in said.getvalue()
 
 
 def test_stat_says_what_there_is(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,10 @@ def test_readers_see_old_or_new_while_a_writer_replaces(tmp_path: Path) -> None:
         except BaseException as error:
             failures.append(error)
 
+    def awaited(seed: int) -> None:
+        while not opened[seed] and not failures:
+            time.sleep(0.01)
+
     code = f"import sys; sys.path[:] = {sys.path!r}\nfrom pathlib import Path\n"
     code += "from serving.experts.storage import made_up\nof = made_up.header()\n"
     code += "for round in range(1, 60):\n"
@@ -50,7 +56,9 @@ def test_readers_see_old_or_new_while_a_writer_replaces(tmp_path: Path) -> None:
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
+    awaited(0)
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    awaited(1)
     over.set()
     for reader in readers:
         reader.join()
@@ -161,6 +169,83 @@ def test_failed_sync_counts_as_not_written(tmp_path: Path, monkeypatch: pytest.M
         assert writer.resumed == 0
 
 
+def test_after_a_failed_sync_nothing_more_is_called_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells of a failed write once, and it may have been another record's."""
+    of, data, real = made_up.header(), made_up.records(made_up.header()), os.fdatasync
+    failures = [OSError(5, "Input/output error")]
+
+    def fail_once(fd: int) -> None:
+        if failures:
+            writer.put(2, 1, data[2, 1])
+            raise failures.pop()
+        real(fd)
+
+    with suppress(StorageError), Writer.open(tmp_path, of) as writer:
+        writer.put(2, 0, data[2, 0])
+        monkeypatch.setattr(os, "fdatasync", fail_once)
+        with pytest.raises(StorageError, match="the device failed to write it"):
+            writer.flush()
+        for again in (writer.flush, lambda: writer.put(2, 2, data[2, 2]), lambda: writer.commit(absent=True)):
+            with pytest.raises(StorageError, match="the device failed to write it"):
+                again()
+        assert (2, 1) not in writer
+    with Writer.open(tmp_path, of) as writer:
+        assert writer.resumed == 0
+    made_up.write(tmp_path)
+
+
+def test_failed_sync_of_a_commit_is_not_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [OSError(5, "Input/output error")]
+    real = os.fsync
+
+    def fail_once(fd: int) -> None:
+        if os.fstat(fd).st_size == made_up.header().apparent and failures:
+            raise failures.pop()
+        real(fd)
+
+    with suppress(StorageError), Writer.open(tmp_path, made_up.header()) as writer:
+        for key, record in made_up.records(made_up.header()).items():
+            writer.put(*key, record)
+        monkeypatch.setattr(os, "fsync", fail_once)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="the device failed to write it"):
+                writer.commit()
+    made_up.write(tmp_path)
+    assert Container.open(tmp_path).read(2, 1) == made_up.records(made_up.header())[2, 1]
+
+
+def harm(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9] + b"!" * 9)
+
+
+def killed_in_commit(path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """Leaves what a writer leaves that is stopped at a rename of its commit, the draft's own counted."""
+    real = os.rename
+
+    def stop(*arguments: object, **options: object) -> None:
+        nonlocal calls
+        calls -= 1
+        if calls < 0:
+            raise KeyboardInterrupt
+        real(*arguments, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", stop)
+        with pytest.raises(KeyboardInterrupt):
+            made_up.write(path)
+
+
+@pytest.mark.parametrize("renames", [2, 3])
+def test_commit_whose_sidecar_was_damaged_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    made_up.write(tmp_path / "whole")
+    killed_in_commit(tmp_path / "c", monkeypatch, renames)
+    harm(tmp_path / "c" / "draft.sidecar")
+    made_up.write(tmp_path / "c")
+    assert made_up.files(tmp_path / "c") == made_up.files(tmp_path / "whole")
+
+
 def test_record_that_rots_in_a_draft_is_found(tmp_path: Path) -> None:
     with Writer.open(tmp_path, made_up.header()) as writer:
         writer.put(2, 1, made_up.records(made_up.header())[2, 1])
@@ -180,3 +265,13 @@ def test_commit_once(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="committed already"):
             writer.put(2, 0, bytes(made_up.SLOT))
     assert set(made_up.files(tmp_path)) == {"experts.json", Container.open(tmp_path).records.name}
+
+
+def test_draft_that_something_else_removes_is_no_commit(tmp_path: Path) -> None:
+    def remove(_: Key) -> None:
+        (tmp_path / "draft.bin").unlink(missing_ok=True)
+
+    with pytest.raises(StorageError, match="something else removed or changed the draft"):
+        made_up.write(tmp_path, after=remove)
+    made_up.write(tmp_path)
+    assert Container.open(tmp_path).read(2, 1) == made_up.records(made_up.header())[2, 1]

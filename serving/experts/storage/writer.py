@@ -22,7 +22,7 @@ from serving.experts.storage.commit import (
     tidy,
 )
 from serving.experts.storage.header import TRAILER_BYTES, Header, Key
-from serving.experts.storage.places import Folder
+from serving.experts.storage.places import Folder, read_all, write_all
 from serving.experts.storage.refusal import StorageError, from_os_error
 
 # In units of sync_bytes.
@@ -44,6 +44,7 @@ class Writer:
         self._mutex, self._flushing = threading.Lock(), threading.Lock()
         self._data = self._journal = -1
         self._over = False
+        self._lost: StorageError | None = None
         self.resumed = 0
 
     @classmethod
@@ -142,6 +143,8 @@ class Writer:
             )
         if self._over:
             raise StorageError(f"{self._folder.path}: was committed already; open a writer again")
+        if self._lost:
+            raise self._lost
         checksum = crc64(view)
         if (layer, expert) in self:
             if checksum != self.checksum(layer, expert):
@@ -151,13 +154,15 @@ class Writer:
                 )
             return
         try:
-            _write(self._data, view, offset)
+            write_all(self._data, view, offset)
             # Begins to write it back, so that the next sync finds little left. A store is larger than RAM, too: its
             # pages would push out what the checkpoint is read from.
             os.posix_fadvise(self._data, offset, view.nbytes, os.POSIX_FADV_DONTNEED)
         except OSError as error:
             raise self._failed(error) from None
         with self._mutex:
+            if self._lost:
+                raise self._lost
             self._pending[layer, expert] = checksum
             waiting = len(self._pending) * view.nbytes
         if waiting >= self._sync_bytes:
@@ -191,14 +196,19 @@ class Writer:
         text = sidecar.write(header, self._done)
         content = sidecar.content_of(text)
         try:
-            _write(self._data, memoryview(sidecar.trailer(header, content)), header.apparent - TRAILER_BYTES)
+            write_all(self._data, memoryview(sidecar.trailer(header, content)), header.apparent - TRAILER_BYTES)
             os.fsync(self._data)
         except OSError as error:
-            raise self._failed(error) from None
+            self._lost = self._failed(error)
+            raise self._lost from None
         # From here on a killed commit is finished by the next writer.
         self._folder.replace(NEXT, text)
         self._over = True
         finish_commit(self._folder)
+        if load(self._folder, sidecar.SIDECAR) != text:
+            raise StorageError(
+                f"{self._folder.path}: something else removed or changed the draft during its commit: run this again"
+            )
         return content
 
     def _begin(self, records: int) -> None:
@@ -230,7 +240,7 @@ class Writer:
         if size == 0:
             os.ftruncate(self._journal, 0)
         lines = os.fstat(self._journal).st_size
-        self._done, whole = sidecar.journal(_read(self._journal, lines), self.header)
+        self._done, whole = sidecar.journal(read_all(self._journal, lines), self.header)
         os.ftruncate(self._journal, whole)
         os.lseek(self._journal, whole, os.SEEK_SET)
         self.resumed = len(self._done)
@@ -250,6 +260,8 @@ class Writer:
         if not self._flushing.acquire(blocking=wait):
             return
         try:
+            if self._lost:
+                raise self._lost
             with self._mutex:
                 some = dict(self._pending)
             if not some:
@@ -257,15 +269,16 @@ class Writer:
             try:
                 os.fdatasync(self._data)
                 lines = b"".join(sidecar.journal_entry(key, value) for key, value in some.items())
-                _write(self._journal, memoryview(lines), os.lseek(self._journal, 0, os.SEEK_CUR))
+                write_all(self._journal, memoryview(lines), os.lseek(self._journal, 0, os.SEEK_CUR))
                 os.lseek(self._journal, len(lines), os.SEEK_CUR)
                 os.fdatasync(self._journal)
             except OSError as error:
-                # After a failed sync nobody knows what is on disk: these records count as not put.
+                # The kernel tells of a failed write once: nobody knows what else of it is on disk. What no journal
+                # has counts as not put, and this writer writes no more.
                 with self._mutex:
-                    for key in some:
-                        del self._pending[key]
-                raise self._failed(error) from None
+                    self._lost = self._failed(error)
+                    self._pending.clear()
+                raise self._lost from None
             with self._mutex:
                 self._done.update(some)
                 for key in some:
@@ -282,16 +295,3 @@ class Writer:
         for fd in (self._data, self._journal):
             if fd >= 0:
                 os.close(fd)
-
-
-def _write(fd: int, view: memoryview, offset: int) -> None:
-    done = 0
-    while done < view.nbytes:
-        done += os.pwrite(fd, view[done:], offset + done)
-
-
-def _read(fd: int, size: int) -> bytes:
-    data = b""
-    while len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
-        data += more
-    return data

@@ -82,10 +82,9 @@ def _build(
 
 
 def _number(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected 0 or more")
-    return value
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number, 0 or more")
+    return int(text)
 
 
 def _positive(text: str) -> int:
