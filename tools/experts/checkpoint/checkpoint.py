@@ -55,7 +55,8 @@ class Checkpoint:
             wherever it lies.
         config: config.json.
         model_type: as the configuration has it, "" where it does not.
-        swiglu_limit: what the model clamps gate and up to; None where it clamps nothing.
+        swiglu_limit: what the model clamps gate and up to; None where it clamps nothing (the configuration has none,
+            or 0).
         layers: numbers of the layers with quantized routed experts, ascending. A drafter's layer `mtp.J` is
             num_hidden_layers + J.
         plain_layers: those whose experts are not quantized; they are left alone.
@@ -71,9 +72,9 @@ class Checkpoint:
         """Reads no file; see open()."""
         self.path, self.identity, self.config = path, found.identity, found.config
         text = found.text
-        self.model_type = str(text.get("model_type", found.config.get("model_type", "")))
-        limit = text.get("swiglu_limit")
-        self.swiglu_limit = None if limit is None else float(limit)
+        model_type = text.get("model_type", found.config.get("model_type"))
+        self.model_type = model_type if isinstance(model_type, str) and model_type.isprintable() else ""
+        self.swiglu_limit = _limit(path, text.get("swiglu_limit"))
         there = sorted({layer for layer, _, _ in found.matrices})
         asked = set(there if layers is None else layers)
         self._matrices = {key: parts for key, parts in found.matrices.items() if key[0] in asked}
@@ -151,7 +152,10 @@ class Checkpoint:
     def _fill(self, buffer: NDArray[np.uint8], tensor: Tensor) -> None:
         descriptor, done = self._file(tensor.path), 0
         while done < tensor.size:
-            count = os.preadv(descriptor, [buffer[done:].data], tensor.offset + done)
+            try:
+                count = os.preadv(descriptor, [buffer[done:].data], tensor.offset + done)
+            except OSError as error:
+                raise UserError(f"{tensor.path}: {error.strerror} at byte {tensor.offset + done}") from None
             if count == 0:
                 raise UserError(
                     f"{tensor.path}: ends at byte {tensor.offset + done}, while it was read; fetch it again"
@@ -199,7 +203,10 @@ class Checkpoint:
                         f"{self.path}: config.json says {key} {stated}, its tensors {getattr(self, fact)}; they are of"
                         " different models"
                     )
-        block = (self.config.get("quantization_config") or {}).get("weight_block_size")
+        quantization = self.config.get("quantization_config") or text.get("quantization_config") or {}
+        if not isinstance(quantization, dict):
+            raise UserError(f"{self.path}: config.json has a quantization_config {quantization!r}; expected an object")
+        block = quantization.get("weight_block_size")
         if self.scheme == "fp8_block" and block not in (None, [128, 128]):
             raise UserError(f"{self.path}: weight_block_size {block}; only [128, 128] can be read")
 
@@ -207,6 +214,15 @@ class Checkpoint:
 def identity(path: Path) -> str:
     """The identity of the checkpoint in a folder, whatever its experts are like. Raises UserError."""
     return Stated(path).identity
+
+
+def _limit(path: Path, stated: object) -> float | None:
+    """The clamp of a configuration; 0, with which every expert would be 0, clamps nothing."""
+    if stated is None or (stated == 0 and stated is not False):
+        return None
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 < stated < 2**127:
+        raise UserError(f"{path}: config.json says swiglu_limit {stated!r}; expected a positive number")
+    return float(stated)
 
 
 _EXAMPLES = "layers.3.ffn.experts.7.w1.weight or model.layers.3.mlp.experts.7.gate_proj.weight"

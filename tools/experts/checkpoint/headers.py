@@ -2,9 +2,10 @@
 
 import json
 import math
+import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tools.cli.errors import UserError
 
@@ -37,9 +38,11 @@ class Tensor:
 def read(path: Path) -> tuple[bytes, dict[str, Tensor]]:
     """The header of a file, byte for byte, and its tensors by name.
 
-    Raises UserError when the file is no safetensors file, or shorter than its header says.
+    Raises UserError when the file is no safetensors file, or of another size than its header says, and where tensors
+    overlap or leave bytes between them, which safetensors' own readers refuse too.
     """
     try:
+        regular(path)
         with path.open("rb") as stream:
             length = int.from_bytes(start := stream.read(8), "little")
             if len(start) < 8 or not 2 <= length <= MOST_HEADER:
@@ -50,26 +53,72 @@ def read(path: Path) -> tuple[bytes, dict[str, Tensor]]:
         raise UserError(f"{path}: not there; the checkpoint is incomplete, fetch it again") from None
     if len(raw) < length:
         raise UserError(f"{path}: truncated: its header has {length} bytes, the file {size}; fetch it again")
-    tensors = _tensors(path, raw, 8 + length)
-    needed = max((one.offset + one.size for one in tensors.values()), default=8 + length)
-    if size < needed:
-        raise UserError(f"{path}: truncated: {size} bytes, its header says {needed}; fetch it again")
+    try:
+        tensors, needed = _tensors(path, raw, 8 + length)
+    except ValueError as error:
+        raise UserError(f"{path}: its safetensors header cannot be read ({error}); fetch it again") from None
+    if size != needed:
+        word = "truncated: " if size < needed else ""
+        raise UserError(f"{path}: {word}{size} bytes, its header says {needed}; fetch it again")
     return raw, tensors
 
 
-def _tensors(path: Path, raw: bytes, start: int) -> dict[str, Tensor]:
+def regular(path: Path) -> None:
+    """Raises UserError where there is something else than a file; FileNotFoundError, OSError."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UserError(f"{path}: no regular file; expected one of a checkpoint")
+
+
+def parsed(raw: bytes, once: bool = False) -> object:
+    """What JSON in UTF-8 says; with `once`, an object has no name twice. Raises ValueError."""
     try:
-        stated = json.loads(raw)
-        return {name: _tensor(path, one, start) for name, one in stated.items() if name != "__metadata__"}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: its safetensors header cannot be read ({error}); fetch it again") from None
+        return json.loads(raw.decode(), object_pairs_hook=_once if once else None)
+    except RecursionError:
+        raise ValueError("too deep") from None
 
 
-def _tensor(path: Path, stated: dict[str, Any], start: int) -> Tensor:
-    dtype, (begin, end) = str(stated["dtype"]), (int(at) for at in stated["data_offsets"])
-    shape = tuple(int(extent) for extent in stated["shape"])
-    if not 0 <= begin <= end or any(extent < 0 for extent in shape):
-        raise ValueError(f"offsets {begin}, {end} of shape {list(shape)}")
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} is in it twice")
+    return found
+
+
+def _tensors(path: Path, raw: bytes, start: int) -> tuple[dict[str, Tensor], int]:
+    """The tensors, and how long the file is with them. Raises ValueError."""
+    stated = parsed(raw, once=True)
+    if not isinstance(stated, dict):
+        raise ValueError("expected an object")
+    found = {name: _tensor(path, name, one, start) for name, one in stated.items() if name != "__metadata__"}
+    end = start
+    for name, one in sorted(found.items(), key=lambda item: (item[1].offset, item[1].size)):
+        if one.offset != end:
+            raise ValueError(f"{name} begins at {one.offset - start}, not {end - start}: tensors {_GAP}")
+        end += one.size
+    return found, end
+
+
+_GAP = "overlap, or leave bytes between them"
+
+
+def _tensor(path: Path, name: str, stated: object, start: int) -> Tensor:
+    if not name.isprintable():
+        raise ValueError(f"a tensor is called {name!r}")
+    if not isinstance(stated, dict):
+        raise ValueError(f"{name}: expected dtype, shape and data_offsets")
+    dtype, shape, offsets = stated.get("dtype"), stated.get("shape"), stated.get("data_offsets")
+    if not isinstance(dtype, str) or not dtype.isprintable():
+        raise ValueError(f"{name}: dtype {dtype!r}")
+    if not _sizes(shape):
+        raise ValueError(f"{name}: shape {shape}")
+    if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise ValueError(f"{name}: data_offsets {offsets}")
+    begin, end = offsets
     if dtype in ITEM_BYTES and end - begin != math.prod(shape) * ITEM_BYTES[dtype]:
-        raise ValueError(f"{end - begin} bytes for {dtype} {list(shape)}")
-    return Tensor(path, dtype, shape, start + begin, end - begin)
+        raise ValueError(f"{name}: {end - begin} bytes for {dtype} {shape}")
+    return Tensor(path, dtype, tuple(shape), start + begin, end - begin)
+
+
+def _sizes(values: object) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(type(one) is int and one >= 0 for one in values)

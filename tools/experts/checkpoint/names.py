@@ -19,8 +19,10 @@ PARTS = {
     "weight_scale_2": "scale_2",
 }
 
+_NUMBER = r"0|[1-9][0-9]{0,5}"
+
 _NAME = re.compile(
-    r"(?:.+\.)?(?P<stack>layers|mtp)\.(?P<layer>\d+)\.(?:mlp|ffn)\.experts\.(?P<expert>\d+)\."
+    rf"(?:.+\.)?(?P<stack>layers|mtp)\.(?P<layer>{_NUMBER})\.(?:mlp|ffn)\.experts\.(?P<expert>{_NUMBER})\."
     rf"(?P<matrix>{'|'.join(MATRICES)})\.(?P<part>\w+)"
 )
 

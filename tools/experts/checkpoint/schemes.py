@@ -69,7 +69,9 @@ def form(name: str, parts: dict[str, Tensor]) -> Form | None:
             found, expected = "fp8_block", (-(-rows // FP8_BLOCK), -(-columns // FP8_BLOCK))
     if found is None:
         stated = ", ".join(f"{part} {one.dtype} {list(one.shape)}" for part, one in parts.items())
-        raise UserError(f"{name}: {stated}: none of {', '.join(SCHEMES)} (see docs/format-2bit.md, what can be read)")
+        raise UserError(
+            f"{name}: {stated}: none of {', '.join(SCHEMES)} (docs/format-2bit.md, how 4-bit weights come about)"
+        )
     assert scale is not None
     if rows <= 0 or rows % 16 or columns <= 0 or columns % 64:
         raise UserError(f"{name}: a matrix of {rows} x {columns}; rows must be a multiple of 16 and columns of 64")

@@ -1,7 +1,7 @@
 """What the files of a checkpoint's folder state: configuration, index, headers, identity."""
 
 import hashlib
-import json
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +30,11 @@ class Stated:
         for name, tensor in self._tensors(path, digest).items():
             if (place := names.parse(name)) is not None:
                 key = (self._layer(path, place), place.expert, place.matrix)
+                if place.part in self.matrices[key]:
+                    raise UserError(
+                        f"{path}: two tensors for the {place.part} of layer {key[0]}, expert {key[1]}, {key[2]}, one of"
+                        f" them {name}; expected the files of one model"
+                    )
                 self.matrices[key][place.part] = tensor
                 if place.part == "weight":
                     self.names[key] = name
@@ -45,8 +50,11 @@ class Stated:
         if not place.drafter:
             return place.layer
         count = self.text.get("num_hidden_layers")
-        if not isinstance(count, int):
-            raise UserError(f"{path}: config.json has no num_hidden_layers, after which a drafter's layers count")
+        if type(count) is not int or count < 1:
+            raise UserError(
+                f"{path}: config.json says num_hidden_layers {count!r}; expected the number after which a drafter's"
+                " layers count"
+            )
         self.drafter_from = count
         return count + place.layer
 
@@ -54,17 +62,18 @@ class Stated:
         index = path / INDEX
         by_name: dict[str, Tensor] = {}
         shard_of: dict[str, str] | None = None
-        if index.exists():
-            raw = _read(index, "")
+        if os.path.lexists(index):
+            raw = _read(index, f"{index}: a link to nothing; fetch it again")
             _feed(digest, INDEX, raw)
             shard_of = _object(index, raw).get("weight_map")
             if not isinstance(shard_of, dict):
                 raise UserError(f"{index}: no weight_map; fetch it again")
-            files = sorted({str(file) for file in shard_of.values()})
+            for file in shard_of.values():
+                if not isinstance(file, str) or not file.isprintable() or file in ("", "..") or Path(file).name != file:
+                    raise UserError(f"{index}: names {file!r}; expected a file of its folder")
+            files = sorted(set(shard_of.values()))
         else:
             files = sorted(file.name for file in path.glob("*.safetensors"))
-        if any(Path(file).name != file for file in files):
-            raise UserError(f"{index}: names files outside its folder")
         for file in files:
             raw, tensors = headers.read(path / file)
             _feed(digest, file, raw)
@@ -74,7 +83,8 @@ class Stated:
                 if shard_of is None or shard_of.get(name) == file:
                     by_name[name] = tensor
         if shard_of is not None and (missing := sorted(set(shard_of) - set(by_name))):
-            raise UserError(f"{path / shard_of[missing[0]]}: has no {missing[0]}, which {INDEX} says is in it")
+            name = missing[0] if missing[0].isprintable() else repr(missing[0])
+            raise UserError(f"{path / shard_of[missing[0]]}: has no {name}, which {INDEX} says is in it")
         return by_name
 
 
@@ -85,6 +95,7 @@ def _feed(digest: Any, name: str, raw: bytes) -> None:
 
 def _read(path: Path, otherwise: str) -> bytes:
     try:
+        headers.regular(path)
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(otherwise) from None
@@ -92,7 +103,7 @@ def _read(path: Path, otherwise: str) -> bytes:
 
 def _object(path: Path, raw: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(raw)
+        found = headers.parsed(raw)
     except ValueError as error:
         raise UserError(f"{path}: no JSON ({error}); fetch it again") from None
     if not isinstance(found, dict):

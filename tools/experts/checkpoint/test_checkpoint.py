@@ -222,8 +222,6 @@ def test_index_that_lies(v4: Path) -> None:
     moved = dict(index["weight_map"]) | {"not.there": "model-00001-of-00002.safetensors"}
     (v4 / INDEX).write_text(json.dumps({"weight_map": moved}))
     assert "has no not.there, which" in refused(v4)
-    (v4 / INDEX).write_text(json.dumps({"weight_map": {"a": "../a.safetensors"}}))
-    assert "names files outside its folder" in refused(v4)
     (v4 / INDEX).write_text("[]")
     assert "expected an object" in refused(v4)
 

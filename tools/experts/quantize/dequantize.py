@@ -13,10 +13,12 @@ from kernels.common import planes
 from tools.cli.errors import UserError
 from tools.experts.checkpoint.checkpoint import INDEX
 from tools.experts.checkpoint.writer import Writer
+from tools.experts.quantize import naming
 from tools.experts.quantize.packs import Pack
 from tools.files import atomic
 
 Bytes = NDArray[np.uint8]
+_Rules = list[dict[str, Any]]
 
 # What can be written, with safetensors' dtype of a weight.
 FORMS = {"bf16": "BF16", "f32": "F32", "mxfp4": "I8"}
@@ -45,6 +47,7 @@ def write(
     if missing := sorted(set(layers or ()) - set(header.layers)):
         raise UserError(f"{pack.base.path}: no layer {missing[0]}; it has {header.layers[0]} to {header.layers[-1]}")
     chosen = sorted(set(layers)) if layers else list(header.layers)
+    rules = naming.of(pack.base)
     draft = path.with_name(f".{path.name}.partial")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -53,17 +56,17 @@ def write(
         for at, layer in enumerate(chosen):
             file = f"model-{at + 1:05}-of-{len(chosen):05}.safetensors"
             there = [expert for expert in range(header.experts) if (layer, expert) in pack.base]
-            stated = dict(_stated(pack, form, layer, there))
+            stated = dict(_stated(pack, rules, form, layer, there))
             with Writer(draft / file, stated) as writer:
                 for expert in there:
-                    for name, array in _tensors(pack, form, layer, expert):
+                    for name, array in _tensors(pack, rules, form, layer, expert):
                         writer.put(name, array)
                         advance(array.nbytes)
             weight_map |= dict.fromkeys(stated, file)
         size = sum(file.stat().st_size for file in draft.iterdir())
         index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(weight_map.items()))}
         atomic.write(draft / INDEX, json.dumps(index, indent=1).encode())
-        atomic.write(draft / "config.json", json.dumps(_config(pack, form), indent=1).encode())
+        atomic.write(draft / "config.json", json.dumps(_config(pack, rules, form), indent=1).encode())
         draft.rename(path)
         atomic.sync_folder(path.parent)
     finally:
@@ -77,16 +80,12 @@ def total(pack: Pack, form: str, layers: int) -> int:
     return {"bf16": 2 * weights, "f32": 4 * weights, "mxfp4": weights // 2 + weights // 32}[form]
 
 
-def name(pack: Pack, layer: int, expert: int, matrix: str) -> str:
-    """The name of a matrix's weight in the checkpoint."""
-    names = [one for one in pack.base.header.extra["names"] if layer >= one["first"]][-1]
-    return str(names["names"][matrix]).format(layer=layer - names["first"], expert=expert)
-
-
-def _stated(pack: Pack, form: str, layer: int, experts: list[int]) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
+def _stated(
+    pack: Pack, rules: _Rules, form: str, layer: int, experts: list[int]
+) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
     for expert in experts:
         for matrix, (rows, columns) in planes.shapes(pack.hidden, pack.intermediate).items():
-            weight = name(pack, layer, expert, matrix)
+            weight = naming.name(rules, layer, expert, matrix)
             if form == "mxfp4":
                 yield weight, ("I8", (rows, columns // 2))
                 yield f"{weight.removesuffix('weight')}scale", ("F8_E8M0", (rows, columns // 32))
@@ -94,9 +93,9 @@ def _stated(pack: Pack, form: str, layer: int, experts: list[int]) -> Iterator[t
                 yield weight, (FORMS[form], (rows, columns))
 
 
-def _tensors(pack: Pack, form: str, layer: int, expert: int) -> Iterator[tuple[str, NDArray[Any]]]:
+def _tensors(pack: Pack, rules: _Rules, form: str, layer: int, expert: int) -> Iterator[tuple[str, NDArray[Any]]]:
     for matrix, (codes, scales, nibbles) in pack.matrices(layer, expert).items():
-        weight = name(pack, layer, expert, matrix)
+        weight = naming.name(rules, layer, expert, matrix)
         if form == "mxfp4":
             yield weight, planes.join_nibbles(planes.CODE_TO_NIBBLE[codes] if nibbles is None else nibbles)
             yield f"{weight.removesuffix('weight')}scale", scales
@@ -108,7 +107,7 @@ def _tensors(pack: Pack, form: str, layer: int, expert: int) -> Iterator[tuple[s
         yield weight, floats if form == "f32" else (floats.view(np.uint32) >> 16).astype(np.uint16)
 
 
-def _config(pack: Pack, form: str) -> dict[str, Any]:
+def _config(pack: Pack, rules: _Rules, form: str) -> dict[str, Any]:
     header = pack.base.header
     about = {
         "n_routed_experts": header.experts,
@@ -118,5 +117,5 @@ def _config(pack: Pack, form: str) -> dict[str, Any]:
         "swiglu_limit": header.extra.get("swiglu_limit"),
         "moet": {"from": pack.base.content, "checkpoint": header.checkpoint, "form": form, "delta": pack.kind},
     }
-    drafters = [one["first"] for one in header.extra["names"] if one["first"]]
+    drafters = [one["first"] for one in rules if one["first"]]
     return about | ({"num_hidden_layers": drafters[0]} if drafters else {})

@@ -29,7 +29,10 @@ def inspect(path: Path, delta: Path | None, record: tuple[int, int] | None, out:
             wording.show_pack(pack, out)
             rows = [tuple(one.values()) for one in document["planes"]]
             out.table(("slot", "matrix", "plane", ">rows", ">columns", ">offset", ">bytes"), rows)
-            _show_report(document["header"]["extra"].get("report"), out)
+            try:
+                _show_report(document["header"]["extra"].get("report"), out)
+            except (KeyError, TypeError, ValueError):
+                raise UserError(f"{path}: its sidecar states no report that can be read") from None
             return document
         return document | {"record": _record(pack, *record, out)}
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import planes
+from serving.experts.storage.header import Header
 from serving.experts.storage.reader import Container, Expect
 from tools.cli.errors import UserError
 from tools.experts.checkpoint.checkpoint import MATRICES, Checkpoint
@@ -75,10 +76,9 @@ class Pack:
         header = self.base.header
         self.delta, self.kind = None, None
         try:
-            self.hidden, self.intermediate = int(header.extra["hidden"]), int(header.extra["intermediate"])
-            if planes.base_slot(self.hidden, self.intermediate) != header.slot_bytes:
-                raise ValueError
-        except (KeyError, TypeError, ValueError):
+            self.hidden, self.intermediate = _geometry(header)
+        except ValueError:
+            self.base.close()
             raise UserError(f"{path}: its sidecar states no geometry of {header.slot_bytes:,} bytes a record") from None
         if delta is not None:
             abi, zero_mode = facts.QUANTIZER_ABI, header.zero_mode
@@ -169,6 +169,19 @@ def _differ(there: Bytes, expected: Bytes, pack: Pack, kind: str) -> list[str]:
                 f" slot: {there[at]}, expected {expected[at]}"
             )
     return found
+
+
+def _geometry(header: Header) -> tuple[int, int]:
+    """H and I that the header's records are of. Raises ValueError."""
+    sizes: list[int] = []
+    for name in ("hidden", "intermediate"):
+        size = header.extra.get(name)
+        if type(size) is not int or size <= 0 or size % planes.COLUMNS:
+            raise ValueError(name)
+        sizes.append(size)
+    if planes.base_slot(*sizes) != header.slot_bytes:
+        raise ValueError("slot_bytes")
+    return sizes[0], sizes[1]
 
 
 def _cut(slot: Bytes, part: Part) -> Bytes:

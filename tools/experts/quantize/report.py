@@ -4,17 +4,22 @@ The canonical levels -4, -1, 1, 4 are held against the best symmetric set and th
 tensor. A bias of one sign adds up over layers, so it counts more than the error.
 """
 
+import json
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from tools.experts.quantize import codebooks
+from tools.experts.quantize.counted import ByExpert
 from tools.experts.quantize.facts import Counts
 
 MATRICES = ("w1", "w3", "w2")
+
+_MEANS = ("bias", "free_bias", "rms", "free_rms", "canonical")
 
 
 @dataclass(frozen=True)
@@ -105,51 +110,73 @@ class Report:
         return whole | {"layers": list(whole["layers"]), "gate": gate, "passes": self.passes}
 
 
-def summarize(counts: Mapping[tuple[int, int], list[Counts]]) -> Report:
+def summarize(counts: ByExpert) -> Report:
     """The report over (layer, expert) to the counts of w1, w3 and w2; the same whatever the order.
 
     Raises ValueError when there are none.
     """
     if not counts:
         raise ValueError("no counts to report on")
-    found: dict[int, list[codebooks.Search]] = defaultdict(list)
-    for (layer, _), three in sorted(counts.items()):
-        found[layer].extend(codebooks.search(np.array(one.histogram, dtype=np.int64)) for one in three)
-    every = [one for layer in found.values() for one in layer]
-    winners = Counter(" ".join(f"{level:g}" for level in one.symmetric.levels) for one in every)
-    flat = [one for _, three in sorted(counts.items()) for one in three]
+    # A model has tens of thousands of tensors: their numbers are kept, not what they came from.
+    found: dict[int, array[float]] = defaultdict(lambda: array("d"))
+    winners: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    for (layer, _), one in _each(counts):
+        searched = _searched(one)
+        found[layer].extend(_numbers(searched))
+        winners[" ".join(f"{level:g}" for level in searched.symmetric.levels)] += 1
+        sums.update(
+            tensors=1,
+            weights=sum(one.histogram),
+            zeros=one.positive_zeros + one.negative_zeros,
+            alternated=one.alternated,
+            saturated=one.saturated,
+            zero_blocks=one.zero_blocks,
+            clamped=one.clamped,
+        )
+    every = array("d", [number for numbers in found.values() for number in numbers])
     return Report(
-        tensors=len(every),
         **_means(every),
+        tensors=sums["tensors"],
+        weights=sums["weights"],
+        zeros=sums["zeros"],
+        alternated=sums["alternated"],
+        saturated=sums["saturated"],
+        zero_blocks=sums["zero_blocks"],
+        clamped=sums["clamped"],
         winners=dict(sorted(winners.items(), key=lambda item: (-item[1], item[0]))),
-        weights=sum(sum(one.histogram) for one in flat),
-        zeros=sum(one.positive_zeros + one.negative_zeros for one in flat),
-        alternated=sum(one.alternated for one in flat),
-        saturated=sum(one.saturated for one in flat),
-        zero_blocks=sum(one.zero_blocks for one in flat),
-        clamped=sum(one.clamped for one in flat),
-        layers=tuple(Layer(layer, **_means(ones)) for layer, ones in sorted(found.items())),
+        layers=tuple(Layer(layer, **_means(numbers)) for layer, numbers in found.items()),
     )
 
 
-def tensors(counts: Mapping[tuple[int, int], list[Counts]]) -> list[dict[str, Any]]:
+def tensors(counts: ByExpert) -> Iterator[dict[str, Any]]:
     """Every tensor by itself, as JSON has it."""
-    rows = []
-    for (layer, expert), three in sorted(counts.items()):
-        for matrix, one in zip(MATRICES, three, strict=True):
-            searched = codebooks.search(np.array(one.histogram, dtype=np.int64))
-            rows.append({"layer": layer, "expert": expert, "matrix": matrix} | asdict(one) | asdict(searched))
-    return rows
+    for at, ((layer, expert), one) in enumerate(_each(counts)):
+        where = {"layer": layer, "expert": expert, "matrix": MATRICES[at % len(MATRICES)]}
+        yield where | asdict(one) | asdict(_searched(one))
 
 
-def _means(ones: list[codebooks.Search]) -> dict[str, float]:
-    def mean(values: list[float]) -> float:
-        return float(np.mean(np.array(values)))
+def file(found: Report, counts: ByExpert) -> bytes:
+    """The report with every tensor by itself, a line each, as a JSON document."""
+    whole = json.dumps(found.document(), indent=1).removesuffix("\n}")
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in tensors(counts))
+    return f'{whole},\n "tensors_one_by_one": [\n{rows}\n ]\n}}\n'.encode()
 
-    return {
-        "bias": mean([abs(one.canonical.bias) for one in ones]),
-        "free_bias": mean([abs(one.free.bias) for one in ones]),
-        "rms": mean([one.canonical.rms for one in ones]),
-        "free_rms": mean([one.free.rms for one in ones]),
-        "canonical": mean([float(one.canonical.rms <= one.symmetric.rms) for one in ones]),
-    }
+
+def _each(counts: ByExpert) -> Iterator[tuple[tuple[int, int], Counts]]:
+    return ((key, one) for key in sorted(counts) for one in counts[key])
+
+
+def _searched(one: Counts) -> codebooks.Search:
+    return codebooks.search(np.array(one.histogram, dtype=np.int64))
+
+
+def _numbers(one: codebooks.Search) -> tuple[float, ...]:
+    """A tensor's part in each of _MEANS."""
+    best = one.canonical.rms <= one.symmetric.rms
+    return abs(one.canonical.bias), abs(one.free.bias), one.canonical.rms, one.free.rms, float(best)
+
+
+def _means(numbers: "array[float]") -> dict[str, float]:
+    columns = np.array(numbers).reshape(-1, len(_MEANS)).T
+    return {name: float(np.mean(np.ascontiguousarray(column))) for name, column in zip(_MEANS, columns, strict=True)}

@@ -16,20 +16,21 @@ from serving.experts.storage.refusal import AlreadyCompleteError
 from serving.experts.storage.writer import Writer
 from tools.cli.errors import UserError
 from tools.experts.checkpoint.checkpoint import MATRICES, Checkpoint, Scratch
-from tools.experts.checkpoint.names import template
 from tools.experts.quantize import expert as experts
-from tools.experts.quantize import facts
+from tools.experts.quantize import facts, naming
+from tools.experts.quantize.counted import ByExpert, Key
 from tools.experts.quantize.journal import NAME as JOURNAL
 from tools.experts.quantize.journal import Journal
 from tools.experts.quantize.report import Report, summarize
-
-Key = tuple[int, int]
 
 BASE_KIND = "w2-pack"
 DELTA_KINDS = {"fp4": "fp4-pack", "quintal": "quintal-pack"}
 
 # What a thread needs beside its buffers: a row of 16, tables, its stack as far as it is used.
 THREAD_BYTES = 2 << 20
+
+# What is kept of every expert until the end: its counts, its place, its checksums.
+EXPERT_BYTES = 2 << 10
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ class Result:
         counts: of every expert.
         resumed: experts that an earlier run had done.
         read: bytes of the checkpoint that were read.
-        buffers: bytes that were held for the experts at work.
+        buffers: the bound of memory, as buffer_bytes() has it.
     """
 
     content: str
     delta_content: str | None
     report: Report
-    counts: dict[Key, list[facts.Counts]]
+    counts: ByExpert
     resumed: int
     read: int
     buffers: int
@@ -61,13 +62,15 @@ def cores() -> int:
 
 
 def buffer_bytes(checkpoint: Checkpoint, delta: str | None, threads: int) -> int:
-    """The bound of memory: what all threads hold of the checkpoint and of the pack at once.
+    """The bound of memory: what all threads hold of the checkpoint and of the pack at once, and of all experts' counts.
 
-    What the names of the tensors take comes on top, and is there as soon as the checkpoint is open.
+    What the program and the names of the tensors take comes on top, and is there as soon as the checkpoint is open.
+    A report on every tensor (report.file()) takes some 8 KiB an expert more, at the end.
     """
     slots = planes.base_slot(checkpoint.hidden, checkpoint.intermediate)
     slots += experts.slot_bytes(checkpoint.hidden, checkpoint.intermediate, delta)
-    return threads * (checkpoint.expert_bytes + slots + THREAD_BYTES)
+    count = len(checkpoint.layers) * checkpoint.experts
+    return threads * (checkpoint.expert_bytes + slots + THREAD_BYTES) + count * EXPERT_BYTES
 
 
 def header(checkpoint: Checkpoint, kind: str, zero_mode: str, tag: str = "") -> Header:
@@ -90,21 +93,9 @@ def header(checkpoint: Checkpoint, kind: str, zero_mode: str, tag: str = "") -> 
             "scheme": checkpoint.scheme,
             "model_type": checkpoint.model_type,
             "swiglu_limit": checkpoint.swiglu_limit,
-            "names": _names(checkpoint),
+            "names": naming.stated(checkpoint),
         },
     )
-
-
-def _names(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    """From which layer on tensors have which names: `first` is what {layer} counts from."""
-    starts = [(0, checkpoint.layers[0])]
-    later = [layer for layer in checkpoint.layers if layer >= (checkpoint.drafter_from or layer + 1)]
-    if later and checkpoint.drafter_from is not None:
-        starts = [start for start in starts if start[1] < later[0]] + [(checkpoint.drafter_from, later[0])]
-    return [
-        {"first": first, "names": {one: template(checkpoint.name(layer, 0, one)) for one in MATRICES}}
-        for first, layer in starts
-    ]
 
 
 def run(
@@ -120,6 +111,7 @@ def run(
     tag: str = "",
     sync_bytes: int = 256 << 20,
     advance: Callable[[int], None] = lambda _: None,
+    reported: Callable[[Report, ByExpert], None] = lambda *_: None,
 ) -> Result:
     """Quantizes all experts into the pack in the folder `path`, and its delta into another one.
 
@@ -137,13 +129,15 @@ def run(
         tag: a line for people.
         sync_bytes: after so many bytes what was done is made safe.
         advance: told the bytes of the checkpoint that are done, as they are.
+        reported: told the report and the counts of every expert before the packs are in place.
 
-    Raises UserError for a checkpoint that cannot be quantized, and what the storage refuses.
+    Raises UserError for a checkpoint that cannot be quantized, folders that are taken, and what the storage refuses.
     """
     threads = threads or cores()
     kinds = [(BASE_KIND, path)]
     if delta is not None:
         kinds.append((DELTA_KINDS[delta], delta_path or path.with_name(f"{path.name}-{delta}")))
+    _distinct(checkpoint, [folder for _, folder in kinds])
     with ExitStack() as stack:
         writers: dict[str, Writer] = {}
         complete: AlreadyCompleteError | None = None
@@ -158,7 +152,8 @@ def run(
         if complete is not None and not writers:
             raise complete
         drafts = next(folder for kind, folder in kinds if kind in writers)
-        journal = Journal(drafts, f"{checkpoint.identity} {zero_mode} {facts.QUANTIZER_ABI}")
+        layers = ",".join(map(str, checkpoint.layers))
+        journal = Journal(drafts, f"{checkpoint.identity} {zero_mode} {facts.QUANTIZER_ABI} {layers}")
         stack.callback(journal.close)
         todo = [
             key for key in _keys(checkpoint) if key not in journal or any(key not in one for one in writers.values())
@@ -168,6 +163,7 @@ def run(
         _work(_Job(checkpoint, writers, journal, delta, zero_mode, advance), todo, threads)
         counts = journal.all()
         report = summarize(counts)
+        reported(report, counts)
         contents = {}
         # The base comes last: a run that is killed between the two finds a draft.
         for kind, writer in reversed(writers.items()):
@@ -186,6 +182,15 @@ def run(
         len(todo) * checkpoint.expert_bytes,
         buffer_bytes(checkpoint, delta, threads),
     )
+
+
+def _distinct(checkpoint: Checkpoint, folders: list[Path]) -> None:
+    """Raises UserError where the checkpoint, the pack and its delta would share a folder."""
+    taken = {checkpoint.path.resolve(): "the checkpoint's"}
+    for folder in folders:
+        if owner := taken.get(folder.resolve()):
+            raise UserError(f"{folder}: is {owner} folder; name another one for what is written")
+        taken[folder.resolve()] = "the base pack's"
 
 
 def _keys(checkpoint: Checkpoint) -> Iterator[Key]:

@@ -176,7 +176,9 @@ def test_sound_pack(made: Path) -> None:
     assert all((one.weights, one.outputs) == (0, 0) for one in found.compared)
     found = verified(made / f"{name}.quintal", checkpoint=made / name, check=2, seed=1)
     assert found.sound and len(found.compared) == 2
-    assert all(0.3 < one.weights < 0.9 and 0.3 < one.outputs < 1.5 for one in found.compared)
+    for one in found.compared:
+        assert one.weights is not None and one.outputs is not None
+        assert 0.3 < one.weights < 0.9 and 0.3 < one.outputs < 1.5
     assert json.loads(json.dumps(verify.document(found)))["sound"]
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.common import formats, planes
@@ -52,7 +52,7 @@ def both(one: Matrix, mode: str, kind: str | None) -> None:
         assert delta is None or (own_delta is not None and np.array_equal(own_delta, delta)), isa
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(SCHEMES), st.sampled_from(facts.ZERO_MODES), st.sampled_from([None, *facts.DELTAS]),
     st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 5), st.booleans(), st.floats(0, 1),
@@ -296,7 +296,7 @@ def test_what_is_written_is_the_callers_memory() -> None:
         expert.quantize([one], "auto", np.empty(2304, dtype=np.uint8)[::2])
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 2**40), min_size=22, max_size=22))
 def test_counts_keep(numbers: list[int]) -> None:
     assert facts.Counts.of(numbers).numbers() == numbers

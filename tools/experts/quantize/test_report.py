@@ -1,8 +1,9 @@
 import itertools
+import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.common import formats, planes
@@ -33,7 +34,7 @@ def test_symmetric_sets_are_odd(levels: tuple[float, ...]) -> None:
         assert abs(level - value) == min(abs(one - value) for one in levels)
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(HISTOGRAMS)
 def test_search_is_least_squares(numbers: list[int]) -> None:
     histogram = np.array(numbers, dtype=np.int64)
@@ -63,7 +64,7 @@ def test_free_search_by_trying_all() -> None:
     assert found.free.levels == best
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(HISTOGRAMS)
 def test_mirrored_tensor_has_the_opposite_bias(numbers: list[int]) -> None:
     histogram = np.array(numbers, dtype=np.int64)
@@ -109,7 +110,11 @@ def test_report_is_the_same_whatever_the_order() -> None:
     }
     assert report.summarize(all_counts) == report.summarize(dict(reversed(all_counts.items())))
     assert [one.layer for one in report.summarize(all_counts).layers] == [1, 2]
-    rows = report.tensors(all_counts)
+    found = report.summarize(all_counts)
+    rows = list(report.tensors(all_counts))
+    kept = json.loads(report.file(found, all_counts))
+    assert kept.pop("tensors_one_by_one") == json.loads(json.dumps(rows)) and len(rows) == 12
+    assert kept == json.loads(json.dumps(found.document()))
     places = [(row["layer"], row["expert"], row["matrix"]) for row in rows[:4]]
     assert places == [(1, 0, "w1"), (1, 0, "w3"), (1, 0, "w2"), (1, 1, "w1")]
 

@@ -230,10 +230,14 @@ with Checkpoint.open(Path(sys.argv[1])) as checkpoint:
 """
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_memory_stays_below_the_stated_bound(threads: int, tmp_path: Path) -> None:
-    """64 MiB of experts; what comes on top of the buffers is the interpreter's own, the same however many there are."""
-    source = checkpoint(tmp_path / "model", layers=2, experts=20, hidden=1024, intermediate=1024)
+@pytest.mark.parametrize(
+    ("threads", "layers", "experts", "size"), [(1, 2, 20, 1024), (4, 2, 20, 1024), (1, 10, 384, 64)]
+)
+def test_memory_stays_below_the_stated_bound(
+    threads: int, layers: int, experts: int, size: int, tmp_path: Path
+) -> None:
+    """64 MiB in few experts, or many small ones; what comes on top is the interpreter's own, the same however many."""
+    source = checkpoint(tmp_path / "model", layers, experts, size, size)
     command = [sys.executable, "-c", MEASURE, str(source), str(tmp_path / "pack"), str(threads)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     used, bound = map(int, subprocess.run(command, check=True, capture_output=True, env=environment).stdout.split())

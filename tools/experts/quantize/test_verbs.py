@@ -103,6 +103,18 @@ def test_one_line_says_what_is_wrong(arguments: list[str], message: str, tmp_pat
     assert status == 1 and out == "" and len(lines) == 1 and message in lines[0]
 
 
+def test_report_that_cannot_be_kept_costs_no_work(tmp_path: Path) -> None:
+    """Nor is the pack there without it: the same command with another file goes on."""
+    checkpoint(tmp_path / "m")
+    (tmp_path / "r").mkdir()
+    status, out, err = moet("quantize", "m", "p", "--report", "r")
+    assert (status, out) == (1, "") and "r: the report cannot be written (Is a directory)" in err.splitlines()[-1]
+    assert not Path("p/experts.json").exists()
+    status, out, _ = moet("quantize", "m", "p", "--report", "r.json")
+    assert status == 3 and ", 6 experts by an earlier run" in out
+    assert len(json.loads(Path("r.json").read_text())["tensors_one_by_one"]) == 18
+
+
 @pytest.mark.parametrize("given", [["--threads", "0"], ["--layers", "x"], ["--zero-mode", "odd"], ["--delta", "int4"]])
 def test_wrong_usage(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:

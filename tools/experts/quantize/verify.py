@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from serving.experts.storage.reader import Container, Expect
 from serving.experts.storage.refusal import DamagedError
+from tools.cli.errors import UserError
 from tools.cli.output import Bar, Output
 from tools.experts import reference
 from tools.experts.checkpoint.checkpoint import MATRICES, Checkpoint, identity
@@ -30,15 +31,16 @@ class Compared:
         layer: of the expert.
         expert: its number.
         differences: where its record is another, in words.
-        weights: relative error of its weights against the checkpoint's: root mean square.
+        weights: relative error of its weights against the checkpoint's: root mean square; None where one of the two
+            cannot be read.
         outputs: the same of its outputs for TOKENS random inputs.
     """
 
     layer: int
     expert: int
     differences: tuple[str, ...]
-    weights: float
-    outputs: float
+    weights: float | None = None
+    outputs: float | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,10 @@ def _compare(pack: Pack, checkpoint: Checkpoint, layer: int, expert: int) -> Com
         differing = differences(pack, checkpoint, layer, expert)
         own = pack.values(layer, expert)
     except DamagedError:
-        return Compared(layer, expert, ("damaged",), float("nan"), float("nan"))
+        return Compared(layer, expert, ("damaged",))
+    except (UserError, ValueError) as error:
+        # Of the checkpoint's own bytes, or of a delta that belongs to another pack.
+        return Compared(layer, expert, (str(error),))
     stated = {matrix: numpy_form.dequantize(checkpoint.read(layer, expert, matrix)) for matrix in MATRICES}
     weights = _relative([own[matrix] for matrix in MATRICES], [stated[matrix] for matrix in MATRICES])
     x = np.random.default_rng([layer, expert]).normal(size=(TOKENS, pack.hidden))
@@ -126,6 +131,10 @@ def _relative(found: list[Doubles], stated: list[Doubles]) -> float:
     return float(np.sqrt(error / power)) if power else 0.0
 
 
+def _shown(error: float | None) -> str:
+    return "" if error is None else f"{error:.4f}"
+
+
 def show(found: Verified, out: Output) -> None:
     """Prints what was found."""
     for line in found.damaged:
@@ -135,8 +144,8 @@ def show(found: Verified, out: Output) -> None:
             (
                 f"{one.layer}:{one.expert}",
                 "; ".join(one.differences) or "the same bits",
-                f"{one.weights:.4f}",
-                f"{one.outputs:.4f}",
+                _shown(one.weights),
+                _shown(one.outputs),
             )
             for one in found.compared
         ]

@@ -34,7 +34,7 @@ def write(
         experts: of a layer.
         hidden: a multiple of 64.
         intermediate: a multiple of 64.
-        seed: the same gives the same bytes.
+        seed: 0 or more; the same gives the same bytes.
         drafter: whether there is a drafter's layer, `mtp.0`, too (DeepSeek V4).
 
     Raises UserError for a model or a size that cannot be, OSError.
@@ -43,6 +43,8 @@ def write(
         raise UserError(f"{model}: no model of which a checkpoint can be made up; there are {', '.join(MODELS)}")
     if min(layers, experts, hidden, intermediate) < 1 or hidden % 64 or intermediate % 64:
         raise UserError("layers and experts must be 1 or more, hidden and intermediate multiples of 64")
+    if seed < 0:
+        raise UserError(f"seed {seed}; expected 0 or more")
     kind = MODELS[model]
     path.mkdir(parents=True, exist_ok=True)
     names = [f"{kind.prefix}{kind.first + at}" for at in range(layers)] + ["mtp.0"] * drafter

@@ -10,6 +10,7 @@ from kernels.common import formats, planes
 from tools.cli.errors import UserError
 from tools.experts.checkpoint.checkpoint import Checkpoint
 from tools.experts.quantize import codebooks
+from tools.experts.synthetic import __main__ as program
 from tools.experts.synthetic import tensors
 from tools.experts.synthetic.models import MODELS
 from tools.experts.synthetic.synthetic import write
@@ -73,3 +74,11 @@ def test_program(tmp_path: Path) -> None:
     assert Checkpoint.open(tmp_path / "a").hidden == 64
     done = subprocess.run([*command, "--intermediate=65"], capture_output=True, text=True)
     assert done.returncode == 1 and "multiples of 64" in done.stderr
+
+
+def test_program_says_in_one_line_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for given, message in ((["a", "--seed=-1"], "seed -1"), (["file/a"], f"{tmp_path / 'file'}"), (["file"], "exists")):
+        assert program.main(["glm-5.2-nvfp4", str(tmp_path / given[0]), "--hidden=64", *given[1:]]) == 1
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and message in err

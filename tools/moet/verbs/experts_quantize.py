@@ -1,13 +1,14 @@
 """moet experts quantize."""
 
 import argparse
-import json
 import time
 from pathlib import Path
 
+from tools.cli.errors import UserError
 from tools.cli.output import Output
 from tools.experts.checkpoint.checkpoint import Checkpoint
 from tools.experts.quantize import facts, options, report, wording
+from tools.experts.quantize.counted import ByExpert
 from tools.experts.quantize.run import buffer_bytes, cores, run
 from tools.files import atomic
 from tools.moet.verb import Verb
@@ -40,6 +41,11 @@ def quantize(asked: argparse.Namespace, out: Output) -> int:
         )
         bar.start("quantize", len(checkpoint.layers) * checkpoint.experts * checkpoint.expert_bytes)
         begun = time.monotonic()
+
+        def keep(found: report.Report, counts: ByExpert) -> None:
+            if asked.report is not None:
+                _write(asked.report, report.file(found, counts))
+
         result = run(
             checkpoint,
             asked.pack,
@@ -51,14 +57,22 @@ def quantize(asked: argparse.Namespace, out: Output) -> int:
             restart=asked.restart,
             tag=asked.tag,
             advance=bar.advance,
+            reported=keep,
         )
         seconds = time.monotonic() - begun
-    if asked.report is not None:
-        whole = result.report.document() | {"tensors_one_by_one": report.tensors(result.counts)}
-        atomic.write(asked.report, json.dumps(whole, indent=1).encode())
     wording.show_result(result, asked.pack, seconds, out)
     out.document(wording.result_document(result, asked.pack, seconds))
     return 0 if result.report.passes else 3
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        atomic.write(path, data)
+    except OSError as error:
+        raise UserError(
+            f"{path}: the report cannot be written ({error.strerror}); name another file, and run the same command"
+            " again: what was quantized is kept"
+        ) from None
 
 
 VERB = Verb(
