@@ -41,6 +41,7 @@ DOCUMENTS = ("CycloneDX SBOM", "statement of the SBOM", "statement of provenance
 IMAGES = "Images"
 LAYERS = "Layers"
 KERNELS = "Kernels"
+NATIVE = "Modules in C++"
 PARTS = "Overlay and manifest"
 ATTESTATIONS = "Documents about an image"
 TOOLS = "Tools and pages"
@@ -66,16 +67,28 @@ def of_line(reader: line_data.Reader, line: str, overlay: str) -> list[Artifact]
     found += [Artifact(called, IMAGES, f"//{package}:{name}", f"{package}/{name}") for name, called in images]
     for name in kernel_families(reader):
         found.append(Artifact(f"{name}.so", KERNELS, f"//kernels/{name}", f"kernels/{name}/{name}.so"))
+    for label in native_modules(reader):
+        folder, _, name = label.removeprefix("//").partition(":")
+        found.append(Artifact(f"{name}.so", NATIVE, label, f"{folder}/{name}.so"))
     return [*found, Artifact("moet.pyz", TOOLS, "//tools/moet:archive", "tools/moet/moet.pyz")]
 
 
 def kernel_families(reader: line_data.Reader) -> list[str]:
     """Returns the names of all families of kernels. Raises UserError where kernels/families.bzl is not as expected."""
-    where = "kernels/families.bzl"
+    return _listed(reader, "kernels/families.bzl", "FAMILIES")
+
+
+def native_modules(reader: line_data.Reader) -> list[str]:
+    """Returns the labels of all modules in C++. Raises UserError where tools/native/modules.bzl is not as expected."""
+    return _listed(reader, "tools/native/modules.bzl", "MODULES")
+
+
+def _listed(reader: line_data.Reader, where: str, variable: str) -> list[str]:
+    """The strings of a list in a .bzl file."""
     for node in line_data.parse(reader, where).body:
-        if isinstance(node, ast.Assign) and [ast.unparse(one) for one in node.targets] == ["FAMILIES"]:
+        if isinstance(node, ast.Assign) and [ast.unparse(one) for one in node.targets] == [variable]:
             return [str(name) for name in ast.literal_eval(node.value)]
-    raise UserError(f"{where}: expected FAMILIES = [...]")
+    raise UserError(f"{where}: expected {variable} = [...]")
 
 
 def names_kernels(reader: line_data.Reader, line: str) -> bool:

@@ -1,3 +1,5 @@
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,22 @@ def test_kernels_are_those_of_the_tree() -> None:
     assert found == sorted(path.parent.name for path in (ROOT / "kernels").glob("*/gate.json"))
 
 
+def test_modules_are_those_of_the_tree() -> None:
+    """Every python_extension that is not for tests alone is built twice, here and by //tests/reproducible."""
+    assert artifacts.native_modules(read) == sorted(extensions())
+
+
+def extensions() -> Iterator[str]:
+    """Labels of the modules in C++ that BUILD files of the tree declare."""
+    for top in sorted(ROOT.glob("[!.]*/")):
+        for build in [] if top.is_symlink() else sorted(top.rglob("BUILD.bazel")):
+            for node in ast.walk(ast.parse(build.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "python_extension":
+                    words = {word.arg: ast.unparse(word.value) for word in node.keywords}
+                    if "testonly" not in words:
+                        yield f"//{build.parent.relative_to(ROOT)}:{ast.literal_eval(words['name'])}"
+
+
 @pytest.mark.parametrize(
     ("steps", "layer"),
     [("step(number = 1)", False), ("step(kernels = [])", False), ('step(), step(kernels = ["moe_front"])', True)],
@@ -47,8 +65,10 @@ def test_kernels_are_those_of_the_tree() -> None:
 def test_layer_of_kernels_is_there_once_a_step_names_some(steps: str, layer: bool) -> None:
     text = f'L = line(groups = [layer_group("kernels", ["wheel"])], steps = [{steps}])'
     files = {"images/small/line.bzl": text, "kernels/families.bzl": 'FAMILIES = ["moe_front"]'}
+    files["tools/native/modules.bzl"] = 'MODULES = ["//some/folder:one"]'
     found = artifacts.of_line(lambda path: files[path].encode() if path in files else None, "small", "//patches/x:o")
     assert ("//images/small:moet_kernels" in [one.target for one in found]) is layer
+    assert [one.path for one in found if one.target == "//some/folder:one"] == ["some/folder/one.so"]
 
 
 def test_what_is_called_identical_is(evidence: Evidence) -> None:

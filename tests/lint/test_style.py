@@ -8,23 +8,10 @@ from pathlib import Path
 import pytest
 import ruff
 
-# Runfiles are links into the working tree, which is what a person edits and the linters read.
-ROOT = Path("bazelw").resolve().parent
+from tests.lint.working_tree import ROOT, tree
 
 # All of buildifier's, less two that do not fit macros of WORKSPACE and of data files.
 WARNINGS = "-positional-args,-unnamed-macro"
-
-
-def tree(*patterns: str) -> list[str]:
-    """Returns the files that git tracks, or would, below these patterns."""
-    done = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return [path for path in done.stdout.splitlines() if (ROOT / path).exists()]
 
 
 def script(module: object, name: str) -> Path:

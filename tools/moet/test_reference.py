@@ -1,4 +1,9 @@
+import argparse
+import contextlib
+import shlex
 from pathlib import Path
+
+import pytest
 
 from tools.moet import main as program
 from tools.moet import reference
@@ -26,3 +31,18 @@ def test_every_example_is_one_of_the_verb() -> None:
             for command, meaning in program.verb(group, name).examples:
                 assert command.startswith(f"{group} {name}"), command
                 assert meaning
+                # Wrong usage would leave by SystemExit.
+                program.parser([group, name]).parse_args(shlex.split(command))
+
+
+@pytest.mark.parametrize("group", program.GROUPS)
+@pytest.mark.parametrize("value", ["x", "", "nan", "-1", "1,,2"])
+def test_a_value_that_is_refused_is_refused_in_words(group: str, value: str) -> None:
+    """argparse says of any other exception which function of the program did not take the value."""
+    for name in program.GROUPS[group][1]:
+        parser = argparse.ArgumentParser()
+        program.verb(group, name).arguments(parser)
+        for action in parser._actions:
+            if callable(action.type) and action.type not in (int, float):
+                with contextlib.suppress(argparse.ArgumentTypeError):
+                    action.type(value)

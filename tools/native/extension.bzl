@@ -31,16 +31,21 @@ def _python_extension_impl(ctx):
         python.path + "/usr/include",
         _pybind11_include(ctx.files._pybind11),
     ]
-    names = {src.basename: True for src in ctx.files.srcs}
+    names = {}
+    for src in ctx.files.srcs:
+        if src.basename in names:
+            fail("%s: srcs: two files are named %s; expected a name of its own for each" % (ctx.label, src.basename))
+        names[src.basename] = True
     for name in ctx.attr.flags:
         if name not in names:
             fail("%s: flags: %s is none of srcs (%s)" % (ctx.label, name, ", ".join(sorted(names))))
-    objects = []
+    compiled = []
     for src in ctx.files.srcs:
+        flags = [flag for flag in ctx.attr.flags.get(src.basename, "").split(" ") if flag]
         obj = ctx.actions.declare_file("%s/%s.o" % (ctx.label.name, src.basename))
         args = ctx.actions.args()
         args.add_all(_FLAGS)
-        args.add_all([flag for flag in ctx.attr.flags.get(src.basename, "").split(" ") if flag])
+        args.add_all(flags)
         args.add("-I.")
         for folder in include:
             args.add("-isystem", folder)
@@ -56,7 +61,10 @@ def _python_extension_impl(ctx):
             mnemonic = "ExtensionCxx",
             progress_message = "Compiling %s" % src.short_path,
         )
-        objects.append(obj)
+        compiled.append((len(flags), src.basename, obj))
+
+    # Of an inline function that several sources compile, the linker keeps the first copy: every CPU must have its code.
+    objects = [obj for _, _, obj in sorted(compiled)]
     library = ctx.actions.declare_file(ctx.label.name + ".so")
     args = ctx.actions.args()
     args.add("-shared")
@@ -88,7 +96,10 @@ python_extension = rule(
         "flags": attr.string_dict(
             doc = "More flags for a source, separated by spaces, by its file name: an instruction set, for example.",
         ),
-        "hdrs": attr.label_list(allow_files = [".h", ".inc", ".inl"]),
+        "hdrs": attr.label_list(
+            allow_files = [".h", ".inc", ".inl"],
+            doc = "What the sources include, by its path from the root of the tree.",
+        ),
         "srcs": attr.label_list(
             allow_files = [".cpp"],
             doc = "Sources with different file names; one has PYBIND11_MODULE(<name>, ...).",
@@ -102,5 +113,7 @@ python_extension = rule(
 
 The compiler, CPython's headers and pybind11 are pinned; of the host, g++ takes what third_party/gcc says. The bytes
 depend on nothing else. There is no -march: code for an instruction set that not every x86-64 has goes into a source of
-its own, with `flags`, and is called only where the CPU has it. Python code names the target in `data`.""",
+its own, with `flags`, and is called only where the CPU has it. Objects are linked by their number of flags, the fewest
+first: each instruction set should add to those before it, as then what is inline and shared runs on every CPU that calls
+it. Python code names the target in `data`.""",
 )

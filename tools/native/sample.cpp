@@ -22,5 +22,8 @@ PYBIND11_MODULE(sample, m) {
         return __builtin_cpu_supports("avx2") ? sum_wide(bytes, n) : sum_plain(bytes, n);
       },
       py::arg("data"), "The sum of the bytes.");
+  m.def(
+      "shared_is_wide", [] { return shared_is_wide() || shared_is_wide_in_avx2(); },
+      "Whether an inline function that a source with -mavx2 has, too, was linked as that one compiled it.");
   m.def("refuse", [] { throw py::value_error("refused"); });
 }

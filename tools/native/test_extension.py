@@ -14,6 +14,11 @@ def test_what_it_computes_is_right() -> None:
     assert sample.total(data) == sum(data)
 
 
+def test_what_sources_share_runs_on_every_cpu() -> None:
+    """Of an inline function the copy without instruction sets is linked, though the source with them comes first."""
+    assert not sample.shared_is_wide()
+
+
 def test_an_exception_reaches_python() -> None:
     """C++ exceptions become Python's, over the border of the pinned C++ library."""
     with pytest.raises(ValueError, match=r"^refused$"):

@@ -1,6 +1,7 @@
 """moet plan kv."""
 
 import argparse
+import math
 import os
 from pathlib import Path
 
@@ -43,9 +44,12 @@ def run(options: argparse.Namespace, out: Output) -> int:
 
 
 def _size(text: str) -> float:
-    size = float(text)
+    try:
+        size = float(text)
+    except ValueError:
+        size = math.nan
     if not 0 < size < 10_000:
-        raise argparse.ArgumentTypeError(f"expected GiB, found {text}")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected GiB, more than 0 and less than 10000")
     return size
 
 
