@@ -60,7 +60,7 @@ def test_podman_behind_dockers_api(podman: Podman, tmp_path: Path, capsys: pytes
     arguments = ["--layout", str(directory), "--ref", "line:r1", "--host", f"unix://{socket}", "--json"]
     command = ["podman", "system", "service", "--time=0", f"unix://{socket}"]
     with scratch.process(command, podman.runtime / "log", podman.environment):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not socket.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         for sent in (2, 0):

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -342,10 +343,17 @@ def test_two_write_the_list_of_referrers_at_once(
     registry: Registry, proxy: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the other one writes between our reading and our writing overwrites ours, or ours theirs: both must stay."""
-    monkeypatch.setattr(client, "SETTLE_SECONDS", 3)
+    written, mine = threading.Barrier(2, timeout=120), threading.local()
+
+    def settle(_seconds: float) -> None:
+        if not hasattr(mine, "waited"):
+            mine.waited = True
+            written.wait()
+
+    monkeypatch.setattr(client, "time", SimpleNamespace(sleep=settle))
     subject = pushed(registry, 20, "at-once")
     tag = fallback_tag(subject.digest)
-    barrier = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=120)
     proxy.add(fault.calls(lambda _: barrier.wait()), "PUT", f"/manifests/{tag}", times=2)
     entries: list[Descriptor] = []
 

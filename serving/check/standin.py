@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.engine.ports import free_port
+
 MODEL = "deepseek-v4.1-flash"
-_WAIT_SECONDS = 20
+_WAIT_SECONDS = 120
 _SPECULATION = '--speculative-config={"method":"dspark","num_speculative_tokens":5}'
 
 
@@ -36,9 +37,7 @@ def standin(folder: Path, *words: str, key: str = "", **how: Any) -> Iterator[St
     """Starts one with further arguments of vllm serve, an API key and a behaviour; it ends with the block."""
     folder.mkdir()
     _behave(folder, how)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     given = ["--host=127.0.0.1", f"--port={port}", f"--served-model-name={MODEL}", "--max-model-len=16384"]
     environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
     environment |= {"VLLM_API_KEY": key} if key else {}

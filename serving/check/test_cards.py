@@ -118,7 +118,7 @@ def test_cards_are_looked_at_while_the_block_runs(monkeypatch: pytest.MonkeyPatc
 
     with watched(Host(run=run)) as watch:
         for _ in range(3):
-            assert looked.acquire(timeout=20)
+            assert looked.acquire(timeout=120)
     assert [card.index for card in watch.cards] == ["0"]
 
 

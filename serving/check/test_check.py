@@ -56,7 +56,7 @@ def states(found: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def test_all_of_a_server_that_is_right(told: Standin) -> None:
     # Long enough for streams to be side by side, also on a machine that is busy.
-    told.behave(tokens_per_second=600)
+    told.behave(tokens_per_second=250)
     status, out, err = moet("serve", "check", f"{told.url}/v1", *SMALL, "--tokens=256")
     assert status == 0, out
     lines = [line for line in out.splitlines() if not line.startswith(" ")]
@@ -139,7 +139,7 @@ def test_what_the_cards_do_meanwhile_is_said(told: Standin, tmp_path: Path, monk
 def test_a_server_that_others_use(told: Standin) -> None:
     told.behave(tokens_per_second=200)
     client = Client(Api(told.url, MODEL), 60)
-    body = talk.request(Model(MODEL, None, {}), "x", 4000)
+    body = talk.request(Model(MODEL, None, {}), "x", 12_000)
     started = threading.Event()
 
     def use() -> None:
@@ -152,7 +152,7 @@ def test_a_server_that_others_use(told: Standin) -> None:
     other = threading.Thread(target=use)
     other.start()
     try:
-        assert started.wait(20)
+        assert started.wait(120)
         found = check(told, "--only=decode", "--streams=1")["decode prose x1"]
     finally:
         done.set()
@@ -200,8 +200,8 @@ def test_a_server_that_dies_is_not_asked_on(tmp_path: Path) -> None:
 
 def test_a_server_that_hangs_is_not_waited_for_twice(tmp_path: Path) -> None:
     with standin(tmp_path / "model", hang_after_requests=5) as server:
-        found = check(server, "--patience=3", status=1)
-    assert "no answer in 3 s" in found["decode code x1"]["what"]
+        found = check(server, "--patience=6", status=1)
+    assert "no answer in 6 s" in found["decode code x1"]["what"]
     assert states(found)["decode prose x3"] == "skipped"
 
 
@@ -235,7 +235,7 @@ def test_interrupted_it_tells_what_it_found(told: Standin) -> None:
             if line.startswith("1 of "):
                 running.send_signal(signal.SIGINT)
                 break
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=300)
     assert running.returncode == 130 and err.splitlines()[-1] == "moet serve check: interrupted"
     document = json.loads(out)
     assert document["partial"] is True

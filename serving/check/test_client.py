@@ -24,7 +24,7 @@ def server(answer: bytes) -> Iterator[Client]:
 
     with serving(KEY) as fake:
         fake.answers = {"/x": say, CHAT: say}
-        yield Client(fake.api, 5)
+        yield Client(fake.api, 60)
 
 
 def whole(body: str, status: str = "200 OK", more: str = "") -> bytes:

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +15,19 @@ from images.engine.docker_engine import DockerEngine
 from images.engine.errors import EngineError
 from serving.containers.container import Container
 from serving.containers.containers import Containers
+from serving.containers.following import Following
 from serving.containers.state import GONE
 from serving.launch.launch import Bind, Launch
 from serving.startup.phases import PHASES, Tracker
 from tests.engine.engines import Dockerd
 from tests.engine.loading import load
+from tests.engine.ports import free_port
 from tests.standin.engine import serving_dockerd
 from tests.standin.image import make_layout
 
 IMAGE = "toy:vllm0.33.0-r1"
 _LABELS = {"org.moet.server": "toy"}
+_UP = "Application startup complete."
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ def launch(tmp_path: Path) -> Launch:
         gpus=("0",),
         network="published",
         bind="127.0.0.1",
-        port=18321,
+        port=free_port(),
         inner_port=8000,
         binds=(Bind(str(tmp_path / "model"), "/model", False), Bind("toy-cache", "/var/lib/moet", True)),
         environment={},
@@ -71,10 +74,19 @@ def up(container: Container) -> list[str]:
     lines = []
     for line in (following := container.follow()):
         lines.append(line)
-        if "Application startup complete." in line:
+        if _UP in line:
             break
     following.close()
     return lines
+
+
+def followed(following: Following, end: Callable[[], object]) -> None:
+    """Reads a log of a server that is up to its end, which `end`, called by another thread meanwhile, brings about."""
+    ending = threading.Timer(0.2, end)
+    for line in following:
+        if _UP in line:
+            ending.start()
+    ending.join()
 
 
 def test_from_created_to_gone(containers: Containers, launch: Launch) -> None:
@@ -155,18 +167,12 @@ def test_following_ends(dockerd: Dockerd, containers: Containers, launch: Launch
     container = containers.create(launch, "toy2", {}, None)
     up(container)
     following = container.follow()
-    threading.Timer(0.2, following.close).start()
-    assert "Application startup complete." in "".join(following)
-    following = container.follow()
-    stopping = threading.Timer(0.2, dockerd.daemon.stop)
-    stopping.start()
+    followed(following, following.close)
     try:
-        assert "Application startup complete." in "".join(following)
-        stopping.join()
+        followed(container.follow(), dockerd.daemon.stop)
         with pytest.raises(EngineError, match="does not answer"):
             container.state()
     finally:
-        stopping.join()
         dockerd.start()
     assert container.state().status == "exited"
 
@@ -184,7 +190,7 @@ def test_memory_runs_out(containers: Containers, launch: Launch, tmp_path: Path)
 def test_a_port_that_is_taken(containers: Containers, launch: Launch) -> None:
     up(containers.create(launch, "toy", {}, None))
     second = containers.create(launch, "toy2", {}, None)
-    with pytest.raises(EngineError, match=r"^127.0.0.1:18321 is taken by another program: choose another port"):
+    with pytest.raises(EngineError, match=f"^127.0.0.1:{launch.port} is taken by another program: choose another port"):
         second.start()
     assert second.state().status == "created" and "port is already allocated" in second.state().error
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -1,6 +1,7 @@
 """The program itself, on CPUs: torch with gloo, and processes that hang, fail and die."""
 
 import functools
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,8 +19,13 @@ from serving.preflight.collective_result import Document
 
 def run(*words: str) -> Document:
     """Runs the program as a container does, by its text."""
+    text = collective_run.text()
+    # On CPUs each of the largest sums takes a second.
+    for times in ("_REPEATS = 15\n", "_ROUNDS = 5\n"):
+        assert text.count(times) == 1
+        text = text.replace(times, f"{times.split()[0]} = 2\n")
     done = subprocess.run(
-        [sys.executable, "-c", collective_run.text(), "--backend=gloo", *words],
+        [sys.executable, "-c", text, "--backend=gloo", *words],
         capture_output=True,
         text=True,
         check=True,
@@ -41,7 +47,7 @@ def test_groups_sum_one_after_another() -> None:
 
 
 def test_rank_that_stays_away_is_a_hang_with_its_place() -> None:
-    (group,) = run("--tp=2", "--late=1", "--silent-s=8").groups
+    (group,) = run("--tp=2", "--late=1", "--silent-s=15").groups
     assert group.state == "hung" and group.bad and not group.sums
     assert sorted(group.where) == ["meeting the others", "sums of 5,120 bytes"]
 
@@ -63,13 +69,19 @@ def test_image_without_torch() -> None:
     assert collective_result.parse(done.stdout, 2) == Document("moet.all-reduce.v1", False, None, ())
 
 
+# A process that dies leaves the others half a second.
+SPOKEN = multiprocessing.get_context("fork").Event()
+
+
 def dies(say: collective.Say) -> None:
     say("at", "the cliff")
+    assert SPOKEN.wait(60)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def waits(say: collective.Say) -> None:
     say("at", "the others")
+    SPOKEN.set()
     time.sleep(3600)
 
 
@@ -89,6 +101,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_process_that_dies_ends_the_stage() -> None:
+    SPOKEN.clear()
     processes, ended = collective.stage([dies, waits], 60, 60)
     assert ended == {
         "state": "failed",
@@ -98,7 +111,8 @@ def test_process_that_dies_ends_the_stage() -> None:
     assert not any(one.process.is_alive() for one in processes)
 
 
-def test_process_that_fails_says_why_in_one_line() -> None:
+def test_process_that_fails_says_why_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collective, "_GRACE_S", 60)
     _, ended = collective.stage([ends, fails], 60, 60)
     assert ended == {"state": "failed", "where": ["the wall"], "errors": ["process 1: ValueError: no way"]}
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,6 +86,11 @@ def test_container_has_loopback_alone_and_only_what_decides_the_way(
 def test_hang_is_killed(containers: Containers, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     ignoring = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(3600)"
     program(monkeypatch, ignoring)
+
+    def clock() -> float:
+        return 4.0 if any("here" in one.logs() for one in containers.labelled(collective_run.LABELS)) else 0.0
+
+    monkeypatch.setattr(collective_run, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
     with pytest.raises(NoResultError, match="no end within 3 s, and was killed; the last it wrote: here"):
         collective_run.run(containers, launch, 4, 1, seconds=3)
 

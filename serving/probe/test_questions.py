@@ -68,7 +68,7 @@ def test_a_key_is_not_shown() -> None:
 def test_canary_is_one_token(server: FakeServer) -> None:
     server.answers["/v1/completions"] = (200, TOKEN)
     found = questions.canary(server.api, 10)
-    assert found.tokens == 1 and 0 < found.seconds < 10
+    assert found.tokens == 1 and found.seconds > 0
     ((path, key, body),) = server.asked
     assert (path, key) == ("/v1/completions", "Bearer k")
     asked = json.loads(body)

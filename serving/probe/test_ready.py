@@ -27,7 +27,7 @@ class Lines(Iterator[str]):
     def __next__(self) -> str:
         if self.lines:
             return self.lines.pop(0)
-        assert self.closed.wait(10), "followed for ever"
+        assert self.closed.wait(120), "followed for ever"
         raise StopIteration
 
     def close(self) -> None:

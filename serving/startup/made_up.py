@@ -1,6 +1,6 @@
 """A start for tests: a clock that is told, a container with a script, and the lines that vLLM 0.33.0 logs."""
 
-import queue
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -65,18 +65,36 @@ class Lines(Iterator[str]):
 
     def __init__(self) -> None:
         """None yet."""
-        self.queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._lines: list[str | None] = []
+        self._changed = threading.Condition()
+        self._awaited = False
 
     def __next__(self) -> str:
         """The next, waiting for it."""
-        line = self.queue.get()
+        with self._changed:
+            self._awaited = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._lines)
+            self._awaited = False
+            line = self._lines.pop(0)
         if line is None:
             raise StopIteration
         return line
 
+    def put(self, line: str | None) -> None:
+        """One more."""
+        with self._changed:
+            self._lines.append(line)
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Ends them."""
-        self.queue.put(None)
+        self.put(None)
+
+    def taken(self, seconds: float) -> bool:
+        """Whether whoever reads them has dealt with all, and waits for the next; waits up to `seconds` for that."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._awaited and not self._lines, seconds)
 
 
 @dataclass
@@ -126,7 +144,7 @@ class Container:
     def say(self, *lines: str) -> None:
         """Logs."""
         for line in lines:
-            self.lines.queue.put(line)
+            self.lines.put(line)
 
     def end(self, exit_code: int, *lines: str, oom_killed: bool = False) -> None:
         """Logs, and ends."""

@@ -1,5 +1,6 @@
 """Starts of the stand-in in a real engine: what they are waited for, why they fail, and what their caches remember."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +26,12 @@ from tests.engine.engines import Dockerd
 from tests.release.toy import LINE, R1
 from tests.standin.engine import serving_dockerd
 from tests.standin.host import Host, make_host
+from tests.standin.server import startup
 from tools.cli.output import Output
 
 Make = Callable[..., Container]
-SOON = Start(2, 20)
+# Soon, also on a machine that is busy.
+SOON = Start(2, 120)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,20 @@ def wait(host: Host, container: Container, expected: Start = SOON) -> Started:
     return wait_ready(container, Api.of(launched(chosen(host)), None), expected, Output(), "it")
 
 
+def until_said(container: Container, what: str) -> None:
+    """Waits until its log has it."""
+    following = container.follow()
+    assert any(what in line for line in following), f"ended before {what!r}"
+    following.close()
+
+
+def age(container: Container) -> float:
+    """Seconds since it was started."""
+    started = container.state().started_at
+    assert started is not None
+    return time.time() - started
+
+
 def failure(host: Host, container: Container, expected: Start = SOON) -> StartFailedError:
     with pytest.raises(StartFailedError) as error:
         wait(host, container, expected)
@@ -113,12 +130,15 @@ def test_failures(
 def test_deadline(host: Host, make: Make) -> None:
     container = make(hang_at="graphs")
     found = failure(host, container, Start(1, 4))
-    assert found.reason == "deadline" and 4 <= found.seconds < 6
+    assert found.reason == "deadline" and found.seconds >= 4
     assert container.state().running
 
 
 def test_server_that_listens_and_gives_no_token_is_not_ready(host: Host, make: Make) -> None:
-    found = failure(host, make(hang_after_requests=0), Start(1, 4))
+    container = make(hang_after_requests=0)
+    container.start()
+    until_said(container, "Application startup complete.")
+    found = failure_of_running(host, container, Start(1, math.ceil(age(container)) + 2))
     assert (found.reason, found.phase.name) == ("deadline", "up")
     assert "/v1/completions" in str(found)
 
@@ -126,15 +146,15 @@ def test_server_that_listens_and_gives_no_token_is_not_ready(host: Host, make: M
 def test_killed(host: Host, make: Make) -> None:
     container = make(hang_at="weights")
     container.start()
-    time.sleep(2)
+    until_said(container, "Loading model from scratch...")
     container.kill()
     found = failure_of_running(host, container)
-    assert (found.reason, found.exit_code) == ("crashed", 137)
+    assert (found.reason, found.phase.name, found.exit_code) == ("crashed", "weights", 137)
 
 
-def failure_of_running(host: Host, container: Container) -> StartFailedError:
+def failure_of_running(host: Host, container: Container, expected: Start = SOON) -> StartFailedError:
     with pytest.raises(StartFailedError) as error:
-        wait_ready(container, Api.of(launched(chosen(host)), None), SOON, Output(), "it")
+        wait_ready(container, Api.of(launched(chosen(host)), None), expected, Output(), "it")
     return error.value
 
 
@@ -171,16 +191,17 @@ def test_two_passes_of_a_first_start(host: Host, make: Make, containers: Contain
     image = containers.image(R1)
     assert image is not None
     key = CacheKey.of(launched(asked), image, cache_key.gpu_models(launched(asked), Machine()))
-    tune = make(cold, "GPU_MEM_UTIL=0.92", cold_util=0.93, cold_seconds=1)
-    served = make(cold, cold_util=0.93, cold_seconds=1)
+    tune = make(cold, "GPU_MEM_UTIL=0.92", cold_util=0.93)
+    served = make(cold, cold_util=0.93)
     assert cache_key.why(cache_key.read(served), key)
     # In one pass it would run out of memory, as this stand-in does with an empty cache.
     assert failure(host, served).reason == "out of memory"
-    assert wait(host, tune).phases["autotune"] >= 1
+    wait(host, tune)
+    assert (tmp_path / startup.MARK).exists()
     tune.stop(5)
     cache_key.write(tune, key)
     assert cache_key.why(cache_key.read(served), key) == []
     assert (tmp_path / ".moet-cache.json").stat().st_uid == 1000
-    assert wait(host, served).phases["autotune"] < 1
+    assert wait(host, served).readiness.ok
     changed = CacheKey.of(launched(chosen(host, "MAX_NUM_SEQS=4")), image, key.gpus)
     assert cache_key.why(cache_key.read(served), changed) == ["--max-num-seqs: 8 -> 4"]

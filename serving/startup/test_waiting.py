@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +8,7 @@ from serving.probe.ready import Readiness
 from serving.profiles.model import Start
 from serving.startup import made_up, waiting
 from serving.startup.failure import StartFailedError
+from serving.startup.log import Log, Logged
 from serving.startup.waiting import Started, wait_ready
 from tools.cli.output import Output
 
@@ -46,25 +46,30 @@ def wait(
     """Waits; `at` has what happens after some seconds."""
     events = sorted((at or {}).items())
     begin = clock.now
+    logs: list[Log] = []
+
+    class Kept(Log):
+        def __init__(self, container: Logged, since: float | None) -> None:
+            super().__init__(container, since)
+            logs.append(self)
 
     def sleep(seconds: float) -> None:
         clock.sleep(seconds)
         while events and clock.now - begin >= events[0][0]:
             events.pop(0)[1]()
-            settle(container)
+        settle(container, logs[0])
 
-    settle(container)
-    return wait_ready(container, API, EXPECTED, Output(), "dsv41", clock, sleep)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "Log", Kept)
+        return wait_ready(container, API, EXPECTED, Output(), "dsv41", clock, sleep)
 
 
-def settle(container: made_up.Container) -> None:
-    """Lets the thread that reads the log take what is there."""
-    moment = threading.Event()
-    for _ in range(200):
-        if container.lines.queue.empty():
-            break
-        moment.wait(0.005)
-    moment.wait(0.01)
+def settle(container: made_up.Container, log: Log) -> None:
+    """Lets the thread that reads the log, if there is one, take what is there."""
+    for _ in range(10_000):
+        if not log._thread.is_alive() or container.lines.taken(0.01):
+            return
+    raise AssertionError("the log is not read")
 
 
 def test_ready_once_attested_and_a_token_came(
@@ -105,10 +110,27 @@ def test_deadline_says_what_was_last_seen(
     with pytest.raises(StartFailedError) as error:
         wait(container, clock, {100.0: lambda: container.say(*made_up.START[:4])} | busy(container))
     assert (error.value.reason, error.value.phase.name) == ("deadline", "weights")
+    assert EXPECTED.deadline <= error.value.seconds < EXPECTED.deadline + 1
     assert error.value.exit_code is None and error.value.status == 1
     said = str(error.value)
     assert "not ready within 45:00: http://127.0.0.1:1/v1/completions: connection refused" in said
     assert "nothing was logged for 43:" in said and "its last line: Loading model from scratch" in said
+
+
+def test_what_is_logged_while_a_token_is_asked_for_counts(
+    container: made_up.Container, clock: made_up.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ready(container: made_up.Container, _api: Api, seconds: float) -> Readiness:
+        container.say(*made_up.START)
+        assert container.lines.taken(60)
+        clock.sleep(seconds)
+        return Readiness(False, "no token")
+
+    monkeypatch.setattr(waiting, "ready", ready)
+    monkeypatch.setattr(waiting, "_TOKEN_SECONDS", float(EXPECTED.deadline))
+    with pytest.raises(StartFailedError, match=r"^deadline") as error:
+        wait(container, clock)
+    assert error.value.phase.name == "up" and error.value.tail[-1] == made_up.START[-1]
 
 
 def busy(container: made_up.Container) -> dict[float, Callable[[], None]]:

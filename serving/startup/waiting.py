@@ -108,8 +108,7 @@ class _Waiting:
 
     def look(self) -> list[str]:
         """Reads the log, asks engine and server where it is time to, and returns what is worth saying."""
-        for line in self.log.new():
-            self.tracker.feed(line)
+        self._read()
         now = self._clock()
         if now - self._state_at >= _STATE_SECONDS:
             self._state_at = now
@@ -126,8 +125,14 @@ class _Waiting:
             answer = self._reach(lambda: ready(self._container, self._api, seconds))
             self.readiness = answer or self.readiness
             self._asked_at = self._clock()
+            # An answer may take a minute, in which more was logged.
+            self._read()
         note = self._stillness.look(self.tracker)
         return [note] if note else []
+
+    def _read(self) -> None:
+        for line in self.log.new():
+            self.tracker.feed(line)
 
     def judge(self) -> None:
         """Raises StartFailedError where it has no time left, or has come to a stop."""

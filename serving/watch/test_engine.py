@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from docker.models.containers import Container
@@ -23,10 +24,13 @@ from tests.release.toy import LINE, document, moet
 from tests.standin.engine import serving_dockerd
 from tests.standin.host import Host, enter, make_host
 from tools.cli.output import Output
+from tools.moet.verbs import serve_watch
 
-LIMITS = Limits(stall=6, canary=1.5, deadline=20, first_delay=0.5, last_delay=1, starts=2, settle=1)
+# Nobody hangs: a machine that is busy keeps a server waiting as well.
+LIMITS = Limits(stall=120, canary=30, first_delay=0.5, last_delay=1, starts=2, settle=1)
+HANGS = replace(LIMITS, stall=6, canary=1.5)
 PATIENCE_SECONDS = 240
-QUICK = ("--interval=0.3", "--stall=4")
+QUICK = ("--interval=0.3", "--starts=1")
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +128,9 @@ def test_a_crash(host: Host, watching: Watching) -> None:
 
 def test_a_hang_while_health_is_200(host: Host, watching: Watching) -> None:
     host.behave(hang_after_requests=0)
+    watching.watch.limits = HANGS
     watching.until("waiting")
+    watching.watch.limits = LIMITS
     host.behave()
     watching.until("ready")
     assert watching.done == ["end", "start"]
@@ -132,12 +138,14 @@ def test_a_hang_while_health_is_200(host: Host, watching: Watching) -> None:
 
 
 def test_a_slow_start_is_no_hang(host: Host, watching: Watching) -> None:
-    host.behave(phases={"weights": 8})
+    host.behave(hang_at="weights")
     kill(host)
     watching.until("starting")
-    begun = time.monotonic()
+    watching.watch.limits = HANGS
+    watching.stays("starting", HANGS.stall + 1)
+    watching.watch.limits = LIMITS
+    host.behave()
     watching.until("ready")
-    assert time.monotonic() - begun > LIMITS.stall
     assert watching.done == ["end", "start"]
 
 
@@ -185,8 +193,11 @@ def test_docker_stop_is_not_fought(host: Host, watching: Watching) -> None:
     again.stays("stopped", 2)
     container(host).start()
     again.until("ready")
+    # Else it may be ready before it is looked at.
+    host.behave(hang_at="weights")
     container(host).restart(timeout=5)
     again.until("starting")
+    host.behave()
     again.until("ready")
     container(host).pause()
     again.until("held")
@@ -233,7 +244,9 @@ def test_beside_another_supervisor(host: Host) -> None:
     watching = Watching(ContainerSubject("beside", base_url("127.0.0.1", host.port)))
     watching.until("ready")
     host.behave(hang_after_requests=0)
+    watching.watch.limits = HANGS
     watching.until("absent")
+    watching.watch.limits = LIMITS
     host.behave()
     subprocess.run(command, check=True, capture_output=True)
     watching.until("ready")
@@ -241,7 +254,7 @@ def test_beside_another_supervisor(host: Host) -> None:
     host.docker.client.containers.get("beside").remove(force=True)
 
 
-def test_the_command(host: Host) -> None:
+def test_the_command(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     assert moet(*host.serve("watch", "--once"))[:2] == (0, f"{LINE}: ready\n")
     found = document(*host.serve("watch", "--once"))
     assert found["ready"] and found["attested"]["tag"] == "toy:vllm0.33.0-r1" and found["canary_seconds"] > 0
@@ -250,7 +263,7 @@ def test_the_command(host: Host) -> None:
     assert (status, json.loads(out)["ready"]) == (1, False)
     host.behave()
     up(host)
-    command = [sys.executable, "-m", "tools.moet.main", *host.serve("watch", *QUICK, "--starts=1")]
+    command = [sys.executable, "-m", "tools.moet.main", *host.serve("watch", *QUICK)]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert running.stderr.readline() == f"{LINE}: ready\n"
@@ -259,5 +272,7 @@ def test_the_command(host: Host) -> None:
     assert running.returncode == 143
     host.behave(fail_at={"phase": "weights", "status": 1})
     kill(host)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
-    assert done.returncode == 3 and "gave up" in done.stderr.splitlines()[-1]
+    told = serve_watch._limits
+    monkeypatch.setattr(serve_watch, "_limits", lambda options: replace(told(options), first_delay=LIMITS.first_delay))
+    status, _, err = moet(*host.serve("watch", *QUICK))
+    assert status == 3 and "gave up" in err.splitlines()[-1]

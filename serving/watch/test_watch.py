@@ -1,5 +1,6 @@
 import errno
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from serving.watch.made_up import NAME, Scene
 from serving.watch.meters import Meters
 from serving.watch.notify import Notify
 from serving.watch.record import Record
+from tests.engine.ports import free_port
 from tools.cli.errors import UserError
 from tools.files import lock
 
@@ -62,7 +64,8 @@ def test_a_crash_is_saved_and_started_again(scene: Scene, capsys: pytest.Capture
     assert scene.steps(10) == ["end"]
     (log,) = logs()
     assert log.splitlines()[0].startswith("dsv41, container, ") and "it ended by itself (status 1)" in log
-    assert "ready, running, 0 running, 0 waiting, 0 prompt" in log and "canary: 0." in log
+    assert "ready, running, 0 running, 0 waiting, 0 prompt" in log
+    assert re.search(r"canary: [\d.]+ s$", log, re.MULTILINE)
     assert log.endswith("RuntimeError: no")
     assert recorded().phase == "waiting" and recorded().log and Path(recorded().log or "").read_text() == log
     assert scene.steps(10) == ["start"]
@@ -263,9 +266,7 @@ def test_a_record_that_is_none_is_said(scene: Scene) -> None:
 
 
 def test_metrics_are_served_at_the_loopback_address(scene: Scene) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     scene.meters.serve(port)
     with requests.Session() as session:
         session.trust_env = False
@@ -279,7 +280,7 @@ def test_metrics_are_served_at_the_loopback_address(scene: Scene) -> None:
 
 def test_metrics_of_what_is_watched(scene: Scene) -> None:
     shown = scene.shown()
-    assert 0 < shown["moet_server_canary_seconds"] < 5
+    assert shown["moet_server_canary_seconds"] > 0
     assert abs(shown["moet_server_last_progress_timestamp_seconds"] - time.time()) < 60
     launch = Launch(
         "dsv41", "", NAME, "i", (), "published", "127.0.0.1", 1, 1, (), {}, ("serve", "/model"), {}, 1, None

@@ -61,7 +61,7 @@ class Container:
     folder: str | None = None
     user: str | None = None
     hardened: bool = False
-    seconds: int = 600
+    seconds: int = 1800
 
 
 class Runner(Protocol):

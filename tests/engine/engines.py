@@ -6,7 +6,6 @@ line that names it.
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +19,9 @@ import requests
 from docker.errors import DockerException
 
 from tests.engine import scratch
+from tests.engine.ports import free_port
 
-_START_SECONDS = 60
+_START_SECONDS = 180
 _T = TypeVar("_T")
 # Bazel gives tests a PATH without the folders where engines and their helpers lie.
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -174,7 +174,7 @@ def loopback_registry(closed: bool = False) -> Iterator[str]:
     """
     _need("docker-registry", "docker-registry")
     with scratch.folder(scratch.roomy()) as data:
-        address = f"127.0.0.1:{_free_port()}"
+        address = f"127.0.0.1:{free_port()}"
         config = f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {data}/blobs}}}}\n"
         config += f"http: {{addr: '{address}'}}\n"
         if closed:
@@ -206,9 +206,3 @@ def _wait(name: str, ask: Callable[[], _T], running: subprocess.Popen[bytes], lo
                 tail = " | ".join(log.read_text(errors="replace").splitlines()[-3:])
                 raise EngineUnavailableError(f"{name} did not start: {tail}") from None
             time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -74,7 +74,7 @@ def image_tests(image, base, step_tests, sdist, name = ""):
     )
     pytest_test(
         name = prefix + "podman_test",
-        size = "large",
+        size = "enormous",
         srcs = [
             "//tests/engine:conftest.py",
             "//tests/engine:test_podman.py",

@@ -73,7 +73,7 @@ def process(
     finally:
         running.terminate()
         try:
-            running.wait(30)
+            running.wait(120)
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             running.wait()

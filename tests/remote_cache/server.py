@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.engine import scratch
+from tests.engine.ports import free_port
 
-_START_SECONDS = 30
+_START_SECONDS = 120
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _MAIN = """daemon off;
 user root;
@@ -68,7 +69,7 @@ def running(files: Path, documented: str) -> Iterator[Server]:
     assert found, "docs/remote-cache.md has no nginx configuration"
     files.mkdir(parents=True, exist_ok=True)
     with scratch.folder() as folder:
-        ports = _free_ports(2)
+        ports = [free_port() for _ in range(2)]
         servers = found[1].replace("/srv/bazel-cache", str(files))
         servers = servers.replace("access_log off;", f"access_log {folder}/access.log asked;")
         for stated, port in zip(("8080", "8081"), ports, strict=True):
@@ -88,14 +89,3 @@ def running(files: Path, documented: str) -> Iterator[Server]:
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,16 @@ from tests.standin.host import Host
 
 # Settings of two generations. Both leave tuning its memory, so that a first start needs no pass of its own.
 FIRST, OTHER = "--set=GPU_MEM_UTIL=0.91", "--set=GPU_MEM_UTIL=0.92"
-_SECONDS = 90
+_SECONDS = 300
 _MODULE = "tools.moet.main"
+# As the module, but whoever finds another command at the server waits for it however busy the machine is.
+_PATIENT = f"""
+import sys
+from serving.generations import store
+from tools.moet import main
+store._WAIT_SECONDS = {_SECONDS}
+sys.exit(main.main())
+"""
 
 
 @dataclass(frozen=True)
@@ -56,10 +64,17 @@ class Operator:
         """Starts `moet serve VERB`."""
         return self.begin_words(self.host.serve(verb, *more), **environment)
 
+    def begin_patient(self, verb: str, *more: str) -> "subprocess.Popen[str]":
+        """Starts `moet serve VERB`, which waits for another command for minutes, not seconds."""
+        return self._begin(["-c", _PATIENT, *self.host.serve(verb, *more)], {})
+
     def begin_words(self, words: Sequence[str], **environment: str) -> "subprocess.Popen[str]":
         """Starts moet with these arguments."""
+        return self._begin(["-m", _MODULE, *words], environment)
+
+    def _begin(self, words: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, *words],
+            [sys.executable, *words],
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -146,4 +161,4 @@ class Operator:
     def _ask(self, method: str, path: str, **more: Any) -> requests.Response:
         with requests.Session() as session:
             session.trust_env = False
-            return session.request(method, f"http://127.0.0.1:{self.host.port}{path}", timeout=5, **more)
+            return session.request(method, f"http://127.0.0.1:{self.host.port}{path}", timeout=60, **more)

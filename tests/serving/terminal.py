@@ -11,7 +11,7 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 
-_SECONDS = 60
+_SECONDS = 300
 _ROWS, _COLUMNS = 30, 120
 
 

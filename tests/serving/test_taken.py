@@ -4,6 +4,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
+from serving.generations import store
 from tests.release.toy import LINE, R0, R1
 from tests.serving.operator import FIRST, OTHER, Operator
 
@@ -75,14 +78,15 @@ def test_image_deleted_under_the_server(operator: Operator) -> None:
 
 
 def test_two_ups_at_once(operator: Operator) -> None:
-    both = [operator.wait(each) for each in [operator.begin("up", LINE, FIRST) for _ in range(2)]]
+    both = [operator.wait(each) for each in [operator.begin_patient("up", LINE, FIRST) for _ in range(2)]]
     assert [one.status for one in both] == [0, 0], both
     assert sorted("already" in one.output for one in both) == [False, True], both
     operator.serves(1)
     assert len(operator.server.generations) == 1
 
 
-def test_another_up_while_one_takes_long(operator: Operator) -> None:
+def test_another_up_while_one_takes_long(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_WAIT_SECONDS", 0.5)
     operator.host.behave(hang_at="weights")
     first = operator.begin("up", LINE, FIRST)
     operator.until(lambda: "running" in operator.containers().values())

@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,8 +16,11 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.check import png
+from tests.engine.ports import free_port
 from tests.standin.server import tokens
 
+# Far more than anything takes, for a machine that is busy.
+_SECONDS = 120
 _SCHEMA = {
     "type": "object",
     "properties": {
@@ -46,10 +48,10 @@ class Running:
         (self.folder / "draft").rename(self.folder / "standin.json")
 
     def get(self, path: str, **more: Any) -> requests.Response:
-        return self.session.get(self.url + path, timeout=10, **more)
+        return self.session.get(self.url + path, timeout=_SECONDS, **more)
 
     def post(self, path: str, body: Any, **more: Any) -> requests.Response:
-        return self.session.post(self.url + path, json=body, timeout=more.pop("timeout", 10), **more)
+        return self.session.post(self.url + path, json=body, timeout=more.pop("timeout", _SECONDS), **more)
 
     def chat(self, text: Any, **more: Any) -> dict[str, Any]:
         body = {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 30, **more}
@@ -64,9 +66,7 @@ class Running:
 
 
 def start(folder: Path, *more: str, **environment: str) -> Running:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (folder / "home").mkdir(exist_ok=True)
     command = [sys.executable, "-m", "tests.standin.server", "serve", str(folder), "--host=127.0.0.1", f"--port={port}"]
     path = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry), "HOME": str(folder / "home")}
@@ -81,7 +81,7 @@ def start(folder: Path, *more: str, **environment: str) -> Running:
 
 
 def ready(running: Running) -> Running:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + _SECONDS
     while "startup complete" not in (running.folder / "log").read_text():
         assert running.process.poll() is None and time.monotonic() < deadline, (running.folder / "log").read_text()
         time.sleep(0.02)
@@ -193,13 +193,13 @@ def test_crashes(server: Running) -> None:
     server.behave(crash_after_requests=0)
     with pytest.raises(requests.exceptions.ConnectionError):
         server.post("/v1/completions", {"prompt": "x"})
-    assert server.process.wait(10) == 1
+    assert server.process.wait(_SECONDS) == 1
     assert "EngineCore encountered a fatal error." in (server.folder / "log").read_text()
 
 
 def test_ends_on_a_signal(server: Running) -> None:
     server.process.terminate()
-    assert server.process.wait(10) == 0
+    assert server.process.wait(_SECONDS) == 0
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_ends_on_a_signal(server: Running) -> None:
 def test_fails_at_the_start(tmp_path: Path, how: dict[str, Any], status: int, said: str) -> None:
     (tmp_path / "standin.json").write_text(json.dumps(how))
     server = start(tmp_path, "--gpu-memory-utilization=0.95", VLLM_MOET_X="0")
-    assert server.process.wait(20) == status
+    assert server.process.wait(_SECONDS) == status
     assert said in (tmp_path / "log").read_text()
 
 
@@ -225,17 +225,17 @@ def test_a_tuned_cache_makes_the_next_start_another(tmp_path: Path) -> None:
     (tmp_path / "standin.json").write_text(json.dumps({"cold_util": 0.92}))
     first = ready(start(tmp_path, "--gpu-memory-utilization=0.92"))
     first.process.terminate()
-    first.process.wait(10)
+    first.process.wait(_SECONDS)
     second = ready(start(tmp_path, "--gpu-memory-utilization=0.95"))
     second.process.terminate()
-    assert second.process.wait(10) == 0
+    assert second.process.wait(_SECONDS) == 0
 
 
 def test_hangs_at_a_phase_until_told_otherwise(tmp_path: Path) -> None:
     (tmp_path / "standin.json").write_text(json.dumps({"hang_at": "memory"}))
     server = start(tmp_path)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + _SECONDS
         while "Model loading took" not in (tmp_path / "log").read_text():
             assert time.monotonic() < deadline
             time.sleep(0.02)

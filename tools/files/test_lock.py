@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -46,8 +45,7 @@ def test_waits_and_says_so(tmp_path: Path) -> None:
         assert running.stdin
         running.stdin.close()
 
-    start = time.monotonic()
-    with lock.exclusive(tmp_path / "lock", wait_seconds=60, waiting=release):
-        assert time.monotonic() - start < 60
+    with lock.exclusive(tmp_path / "lock", wait_seconds=3600, waiting=release):
+        pass
     running.wait()
     assert said == [f"waiting for process {running.pid}, which holds {tmp_path / 'lock'}"]

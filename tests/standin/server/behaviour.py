@@ -2,10 +2,9 @@
 
     start_seconds         how long a start takes, spread evenly over its phases (default 0.2)
     phases                {phase: seconds}, which wins over the even share
-    cold_seconds          more seconds of the phase `autotune` while the cache folder has no mark of an earlier start
-    writes_cache          whether a start leaves that mark (default true)
+    writes_cache          whether a start leaves a mark in the cache folder (default true)
     refuse_above_util     start only with at most this --gpu-memory-utilization, else fail as vLLM does
-    cold_util             likewise, while there is no mark in the cache folder
+    cold_util             likewise, while there is no such mark
     fail_at               {"phase": ..., "status": 1, "line": ...}: end there
     oom_at                {"phase": ..., "how": "cuda" | "kill"}: out of GPU memory; or takes memory until it is killed
     hang_at               phase that never ends
@@ -39,7 +38,6 @@ class Behaviour:
 
     start_seconds: float = 0.2
     phases: Mapping[str, float] = field(default_factory=dict)
-    cold_seconds: float = 0
     writes_cache: bool = True
     refuse_above_util: float = 1
     cold_util: float = 1

@@ -104,9 +104,7 @@ def _phase(phase: str, arguments: Arguments, began: float) -> None:
         _dies(said, int(how.fail_at.get("status", 1)))
     while _read(arguments).hang_at == phase:
         time.sleep(_TICK)
-    seconds = how.phases.get(phase, how.start_seconds / len(PHASES))
-    seconds += how.cold_seconds if phase == "autotune" and is_cold() else 0
-    for done in _wait(seconds):
+    for done in _wait(how.phases.get(phase, how.start_seconds / len(PHASES))):
         if phase == "weights":
             log.raw(
                 f"({_WORKER} pid={os.getpid()}) Loading safetensors checkpoint shards: {done * 100 // _SHARDS:3d}% "
