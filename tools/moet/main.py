@@ -5,16 +5,14 @@ import difflib
 import importlib
 import os
 import select
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from tools.cli.errors import UserError
 from tools.cli.output import Output
+from tools.moet.interrupts import TerminatedError, unwound
 from tools.moet.verb import Verb
 
 GROUPS = {
@@ -65,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.chdir(folder)
     try:
         options = _options(given)
-        with _unwound_by_sigterm():
+        with unwound():
             status = _run(options)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -135,10 +133,6 @@ class _Told(Output):
         super().document(value)
 
 
-class _TerminatedError(BaseException):
-    """SIGTERM came."""
-
-
 def _options(given: list[str]) -> argparse.Namespace:
     whole = parser(given[:2])
     if given and not given[0].startswith("-"):
@@ -179,7 +173,7 @@ def _run(options: argparse.Namespace) -> int:
         return _failed(options, out, _os_error(error))
     except KeyboardInterrupt:
         return _failed(options, out, "interrupted", 130)
-    except _TerminatedError:
+    except TerminatedError:
         return _failed(options, out, "terminated", 143)
 
 
@@ -199,20 +193,6 @@ def _stdout_is_gone() -> bool:
     asked = select.poll()
     asked.register(sys.stdout.fileno(), 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in asked.poll(0))
-
-
-@contextmanager
-def _unwound_by_sigterm() -> Iterator[None]:
-    """Lets SIGTERM end the block as an exception, so that worktrees, drafts and locks are given back."""
-
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        raise _TerminatedError
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":
