@@ -5,6 +5,9 @@ usage: python3 -m kernels.p2p_allreduce.bench [--json FILE] [--vllm LIBRARY] [--
 --vllm takes vllm/_C_stable_libtorch.abi3.so, and measures vLLM's custom all-reduce too; --flashinfer takes what
 FlashInfer's build makes of its PCIe all-reduce, and needs apache-tvm-ffi (baselines/).
 
+A size goes by the protocol that PeerAllReduce takes for it. Each protocol alone is measured too, in dependent launches,
+which shows from which size on the simple one is the faster over this machine's link (PeerAllReduce's ll_bytes).
+
 A time is that of one sum in a graph of ten that depend on each other, by rank 0's clock; median and 99th percentile are
 over a thousand replays, in four rounds in which the ways take turns. Every way's sums are compared with the exact ones
 before, and all but NCCL's, which are in place, in the graph after them, too.
@@ -22,7 +25,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from kernels.p2p_allreduce import ranks
+from kernels.p2p_allreduce import op, ranks
 from kernels.p2p_allreduce.baselines import flashinfer, vllm
 from kernels.p2p_allreduce.baselines.way import Step, Way, part, require_right
 from kernels.p2p_allreduce.communicator import PeerAllReduce
@@ -117,6 +120,11 @@ def _ours(peers: PeerAllReduce, x: torch.Tensor, dependent: bool) -> Step:
     return lambda: peers.all_reduce(x, out=out, dependent=dependent)
 
 
+def _by_low_latency(peers: PeerAllReduce, x: torch.Tensor) -> Step | None:
+    """By that protocol, where x is not too large for it."""
+    return _ours(peers, x, dependent=True) if x.nbytes <= op.LL_BYTES else None
+
+
 def _nccl(x: torch.Tensor) -> Step:
     summed = x.clone()
 
@@ -148,10 +156,12 @@ def _one_shot(x: torch.Tensor) -> Step | None:
 def _ways(me: ranks.Rank, libraries: dict[str, Path]) -> Iterator[list[Way]]:
     """All ways, set up among the ranks."""
     me.nccl("bench", range(me.world))
-    peers = me.communicator(20.0)
+    peers, simple, ll = (me.communicator(20.0, ll_bytes) for ll_bytes in (None, 0, op.LL_BYTES))
     ways = [
         Way("", lambda x: _ours(peers, x, dependent=False)),
         Way(_DEPENDENT, lambda x: _ours(peers, x, dependent=True)),
+        Way("simple", lambda x: _ours(simple, x, dependent=True)),
+        Way("LL", lambda x: _by_low_latency(ll, x)),
         Way("NCCL", _nccl, in_place=True),
         Way("torch one-shot", _one_shot),
     ]
@@ -162,8 +172,9 @@ def _ways(me: ranks.Rank, libraries: dict[str, Path]) -> Iterator[list[Way]]:
         timed = functools.partial(_trial, me)
         others.append(flashinfer.PcieAllReduce(libraries["flashinfer"], me, max(SIZES), timed))
     yield [*ways, *(other.way() for other in others)]
-    peers.check()
-    peers.close()
+    for one in (peers, simple, ll):
+        one.check()
+        one.close()
     for other in others:
         other.close()
     distributed.destroy_process_group()

@@ -19,6 +19,10 @@ Gather = Callable[[Any], list[Any]]
 # Long enough for a peer that compiles a kernel while the others wait for it.
 DEADLINE_SECONDS = 30.0
 
+# Bytes of x times peers up to which sending twice as much, as the low-latency protocol does, is taken to cost less than
+# the simple one's fences: an estimate for PCIe (README.md).
+LL_BYTES_TO_PEERS = 64 * 1024
+
 _PROOF_ROUNDS = 4
 
 
@@ -73,6 +77,20 @@ def _problem_with(device: torch.device, cards: list[tuple[str, str]]) -> str | N
     return None
 
 
+def _ll_bytes(world: int) -> int:
+    """Up to how many bytes of x the low-latency protocol is used, where nobody says."""
+    return min(op.LL_BYTES, LL_BYTES_TO_PEERS // max(1, world - 1) // op.UNIT_BYTES * op.UNIT_BYTES)
+
+
+def _problem_with_limits(limits: list[int]) -> str | None:
+    """What is wrong with the ranks' ll_bytes; None where nothing is."""
+    if len(set(limits)) > 1:
+        return f"ll_bytes are {', '.join(map(str, limits))} by rank; expected the same on all"
+    if not 0 <= limits[0] <= op.LL_BYTES or limits[0] % op.UNIT_BYTES:
+        return f"ll_bytes is {limits[0]}; expected a multiple of {op.UNIT_BYTES} up to {op.LL_BYTES}"
+    return None
+
+
 def _raise_if(failure: op.Failure | None) -> None:
     if failure is not None:
         raise PeerLostError(failure)
@@ -84,7 +102,14 @@ class PeerAllReduce:
     Used by one stream at a time. Launches can be captured in a CUDA graph.
     """
 
-    def __init__(self, rank: int, device: torch.device, gather: Gather, deadline_s: float = DEADLINE_SECONDS) -> None:
+    def __init__(
+        self,
+        rank: int,
+        device: torch.device,
+        gather: Gather,
+        deadline_s: float = DEADLINE_SECONDS,
+        ll_bytes: int | None = None,
+    ) -> None:
         """Maps the workspaces of all ranks, and proves with a few sums that they work.
 
         Args:
@@ -92,6 +117,8 @@ class PeerAllReduce:
             device: its card, with an index.
             gather: among the ranks.
             deadline_s: seconds to wait for a peer in a round.
+            ll_bytes: up to how many bytes of x the low-latency protocol is used, the same on every rank: a multiple of
+                16 up to op.LL_BYTES; where None, so many that LL_BYTES_TO_PEERS leave a rank.
 
         Raises PeerMemoryError, on every rank, where one of them cannot.
         """
@@ -104,6 +131,8 @@ class PeerAllReduce:
         cards = gather(card)
         self.world = len(cards)
         self._agree(problem)
+        self._ll_bytes = _ll_bytes(self.world) if ll_bytes is None else ll_bytes
+        self._agree(_problem_with_limits(gather(self._ll_bytes)))
         self._agree(*_tried(lambda: _problem_with(device, cards)))
         handle, problem = _tried(self._exported)
         handles = gather(handle)
@@ -120,7 +149,8 @@ class PeerAllReduce:
         if out is None:
             out = torch.empty_like(x)
         status = self._status.data_ptr()
-        op.p2p_allreduce(x, out, status, self._workspaces, self.rank, self._deadline_ns, dependent=dependent)
+        ll = x.nbytes <= self._ll_bytes
+        op.p2p_allreduce(x, out, status, self._workspaces, self.rank, self._deadline_ns, dependent=dependent, ll=ll)
         return out
 
     def failure(self) -> op.Failure | None:
@@ -185,10 +215,10 @@ class PeerAllReduce:
         self._told = _word_at(self._own + op.TOLD, self.device)
 
     def _first_wrong_sum(self) -> str | None:
-        """Sums integers, which have no rounding; says what came out wrong."""
-        count = op.MOST_BYTES // 4
-        ramp = torch.arange(count, device=self.device, dtype=torch.float32) % 1024
+        """Sums integers, which have no rounding, by both protocols in turn; says what came out wrong."""
         for number in range(_PROOF_ROUNDS):
+            count = (op.MOST_BYTES if number % 2 else self._ll_bytes or op.MOST_BYTES) // 4
+            ramp = torch.arange(count, device=self.device, dtype=torch.float32) % 1024
             part = ramp * (self.rank + 1) + number
             found = self.all_reduce(part)
             torch.cuda.synchronize(self.device)

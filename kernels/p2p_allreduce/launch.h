@@ -7,6 +7,7 @@ namespace moet::p2p_allreduce {
 constexpr int kLeastRanks = 2, kMostRanks = 8;
 constexpr int kUnitBytes = 16;          // what a thread loads and stores at once
 constexpr int kMostBytes = 512 * 1024;  // of one tensor
+constexpr int kMostLLBytes = 64 * 1024;  // of one tensor by the low-latency protocol
 
 enum class Type : int { kBfloat16, kHalf, kFloat };
 
@@ -24,7 +25,7 @@ struct Args {
 // Bytes of a rank's workspace.
 int64_t workspace_bytes(int world);
 
-// out = the sum of x over the ranks. Returns a cudaError_t.
-int run(Args args, Type type, bool dependent, void* stream);
+// out = the sum of x over the ranks, by the low-latency protocol or the simple one. Returns a cudaError_t.
+int run(Args args, Type type, bool ll, bool dependent, void* stream);
 
 }  // namespace moet::p2p_allreduce

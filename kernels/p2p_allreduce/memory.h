@@ -32,8 +32,10 @@ inline int64_t allocate(int64_t device, int64_t world) {
     const int64_t bytes = workspace_bytes(static_cast<int>(world));
     void* address = nullptr;
     check("p2p_allocate", "no memory", cudaMalloc(&address, bytes));
-    check("p2p_allocate", "memory cannot be zeroed", cudaMemset(address, 0, bytes));
-    check("p2p_allocate", "memory cannot be zeroed", cudaDeviceSynchronize());
+    cudaError_t zeroed = cudaMemset(address, 0, bytes);
+    if (zeroed == cudaSuccess) zeroed = cudaDeviceSynchronize();
+    if (zeroed != cudaSuccess) cudaFree(address);
+    check("p2p_allocate", "memory cannot be zeroed", zeroed);
     return reinterpret_cast<int64_t>(address);
 }
 

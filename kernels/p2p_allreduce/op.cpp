@@ -19,11 +19,12 @@ Type type_of(const Tensor& x) {
     }
 }
 
-void check_tensors(const Argument& x_, const Tensor& x, const Argument& out_, const Tensor& out) {
+void check_tensors(const Argument& x_, const Tensor& x, const Argument& out_, const Tensor& out, bool ll) {
     x_.has_type({ScalarType::BFloat16, ScalarType::Half, ScalarType::Float}).is_contiguous();
     const int64_t bytes = x.numel() * x.element_size();
     if (bytes < kUnitBytes || bytes > kMostBytes || bytes % kUnitBytes)
         refuse(kName, "x: has ", bytes, " bytes; expected a multiple of ", kUnitBytes, " up to ", kMostBytes);
+    if (ll && bytes > kMostLLBytes) refuse(kName, "ll: x has ", bytes, " bytes; expected up to ", kMostLLBytes);
     out_.has_type({x.scalar_type()}).is_contiguous();
     if (shape_of(out) != shape_of(x)) refuse(kName, "out: shape is ", shape_of(out), "; expected ", shape_of(x), ", as x has");
     x_.is_aligned(kUnitBytes);
@@ -40,9 +41,9 @@ void check_ranks(const std::vector<int64_t>& workspaces, int64_t rank, int64_t d
 }
 
 void op(Tensor x, Tensor out, int64_t status, std::vector<int64_t> workspaces, int64_t rank, int64_t deadline_ns,
-        bool dependent) {
+        bool dependent, bool ll) {
     const Argument x_{kName, "x", x}, out_{kName, "out", out};
-    check_tensors(x_, x, out_, out);
+    check_tensors(x_, x, out_, out, ll);
     check_ranks(workspaces, rank, deadline_ns);
     x_.is_on_cuda();
     out_.is_where(x_);
@@ -62,7 +63,7 @@ void op(Tensor x, Tensor out, int64_t status, std::vector<int64_t> workspaces, i
     args.rank = static_cast<int>(rank);
     args.world = static_cast<int>(workspaces.size());
     args.units = static_cast<int>(x.numel() * x.element_size() / kUnitBytes);
-    if (const int error = run(args, type_of(x), dependent, current_stream(kName, x)))
+    if (const int error = run(args, type_of(x), ll, dependent, current_stream(kName, x)))
         refuse(kName, "the launch failed with CUDA error ", error);
 }
 
@@ -73,7 +74,7 @@ namespace p2p = moet::p2p_allreduce;
 STABLE_TORCH_LIBRARY_FRAGMENT(moet, m) {
     m.def(
         "p2p_allreduce(Tensor x, Tensor(a!) out, int status, int[] workspaces, int rank, int deadline_ns, "
-        "bool dependent=False) -> ()");
+        "bool dependent=False, bool ll=False) -> ()");
     m.def("p2p_allocate(int device, int world) -> int");
     m.def("p2p_release(int device, int address) -> ()");
     m.def("p2p_export(int device, int address) -> int[]");

@@ -13,6 +13,8 @@ library.load("p2p_allreduce")
 LEAST_RANKS, MOST_RANKS = 2, 8
 UNIT_BYTES = 16
 MOST_BYTES = 512 * 1024
+# By the low-latency protocol.
+LL_BYTES = 64 * 1024
 # Where a workspace has the failure of a peer that gave up (workspace.cuh).
 TOLD = 256
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -29,7 +31,7 @@ class Cause(enum.IntEnum):
 _WORDS = {
     Cause.DEADLINE: "did not arrive within the deadline",
     Cause.ABORTED: "had given up",
-    Cause.OTHER_SHAPE: "came with another size or type",
+    Cause.OTHER_SHAPE: "came with another size, type or protocol",
 }
 
 
@@ -62,8 +64,9 @@ def _fake(
     rank: int,
     deadline_ns: int,
     dependent: bool = False,
+    ll: bool = False,
 ) -> None:
-    del status, workspaces, rank, deadline_ns, dependent
+    del status, workspaces, rank, deadline_ns, dependent, ll
     torch._check(out.shape == x.shape, lambda: "p2p_allreduce: out: expected the shape of x")
 
 
@@ -91,6 +94,7 @@ def p2p_allreduce(
     deadline_ns: int,
     *,
     dependent: bool = False,
+    ll: bool = False,
 ) -> None:
     """Writes the sum of x over all ranks to out. Every rank calls it, in the same order, on one stream at a time.
 
@@ -105,7 +109,8 @@ def p2p_allreduce(
         rank: this one.
         deadline_ns: nanoseconds to wait for a peer.
         dependent: launch so that the kernel may be there before the one ahead of it in the stream has ended.
+        ll: use the low-latency protocol, on every rank: sooner there, but twice the bytes; for x up to 64 KiB.
 
     Raises RuntimeError naming the argument that does not fit.
     """
-    torch.ops.moet.p2p_allreduce(x, out, status, workspaces, rank, deadline_ns, dependent)
+    torch.ops.moet.p2p_allreduce(x, out, status, workspaces, rank, deadline_ns, dependent, ll)

@@ -37,8 +37,12 @@ def _exact(me: Rank, size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 
 def correct(me: Rank) -> int:
-    """Every size and type against the oracle's bits and the fp64 sum, plain and in place; returns how many sums."""
-    peers = me.communicator(60.0)
+    """Every size and type by both protocols, plain and in place, against bits and the fp64 sum; returns how many."""
+    return sum(_correct(me, ll_bytes) for ll_bytes in (0, op.LL_BYTES))
+
+
+def _correct(me: Rank, ll_bytes: int) -> int:
+    peers = me.communicator(60.0, ll_bytes)
     done = 0
     for size in SIZES:
         for dtype in op.DTYPES:

@@ -44,9 +44,9 @@ class Rank:
         (self.folder / f"{name}.{self.rank}.new").rename(self.folder / f"{name}.{self.rank}")
         return [pickle.loads(_appeared(self.folder / f"{name}.{member}").read_bytes()) for member in members]
 
-    def communicator(self, deadline_s: float) -> PeerAllReduce:
+    def communicator(self, deadline_s: float, ll_bytes: int | None = None) -> PeerAllReduce:
         """Sets up peer memory among all ranks."""
-        return PeerAllReduce(self.rank, self.device, self.gather, deadline_s)
+        return PeerAllReduce(self.rank, self.device, self.gather, deadline_s, ll_bytes)
 
     def nccl(self, name: str, among: Sequence[int]) -> None:
         """Makes NCCL's group of `among` torch's default one."""

@@ -51,4 +51,14 @@ struct Numbers {
     }
 };
 
+// The sum of the first `world` parts, in order.
+template <Type TYPE>
+__device__ __forceinline__ uint4 sum_of(const uint4 (&part)[kMostRanks], int world) {
+    Numbers<TYPE> sum(part[0]);
+#pragma unroll
+    for (int r = 1; r < kMostRanks; r++)
+        if (r < world) sum.add(Numbers<TYPE>(part[r]));
+    return sum.packed();
+}
+
 }  // namespace moet::p2p_allreduce

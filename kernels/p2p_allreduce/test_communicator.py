@@ -27,6 +27,8 @@ class Host:
         self.mapped: list[tuple[int, int]] = []
         self.told = [torch.zeros(1, dtype=torch.int64) for _ in range(WORLD)]
         self.error = 0.0
+        # Of every rank's sums, the bytes and whether they were by the low-latency protocol.
+        self.by_ll: list[list[tuple[int, bool]]] = [[] for _ in range(WORLD)]
         self.fails: dict[str, int] = {}
         zeros = torch.zeros
         monkeypatch.setattr(torch, "zeros", lambda *size, pin_memory=False, **more: zeros(*size, **more))
@@ -67,8 +69,8 @@ class Host:
             thread.join()
         return results
 
-    def set_up(self) -> list[Any]:
-        return self.everywhere(lambda rank: PeerAllReduce(rank, CARD, self.gather))
+    def set_up(self, **more: Any) -> list[Any]:
+        return self.everywhere(lambda rank: PeerAllReduce(rank, CARD, self.gather, **more))
 
     def _failing(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -102,9 +104,10 @@ class Host:
         assert all(other != address for _, other in self.mapped), "freed what another rank has mapped"
         self.memory.remove(address)
 
-    def _sum(self, x: torch.Tensor, out: torch.Tensor, *arguments: Any, **_: Any) -> None:
+    def _sum(self, x: torch.Tensor, out: torch.Tensor, *arguments: Any, dependent: bool, ll: bool) -> None:
         _, workspaces, rank, _ = arguments
-        assert workspaces == [100, 101, 102] and rank == self.mine.rank
+        assert workspaces == [100, 101, 102] and rank == self.mine.rank and not dependent
+        self.by_ll[rank].append((x.nbytes, ll))
         out.copy_(torch.stack(self.gather(x.clone())).sum(dim=0) + self.error)
 
 
@@ -120,6 +123,35 @@ def test_sums_and_is_taken_down(host: Host) -> None:
     assert sums == [[6.0] * 4] * WORLD
     assert len(host.mapped) == WORLD * (WORLD - 1)
     assert host.everywhere(lambda rank: ranks[rank].close()) == [None] * WORLD
+    assert not host.mapped and not host.memory
+
+
+@pytest.mark.parametrize(("limit", "most"), [(None, 32768), (4096, 4096), (op.LL_BYTES, op.LL_BYTES), (0, 0)])
+def test_small_tensors_take_the_low_latency_protocol(host: Host, limit: int | None, most: int) -> None:
+    """And the proof takes both, where both are used; with two peers, the limit of what is sent is twice that of x."""
+    ranks = host.set_up(ll_bytes=limit)
+    proofs = [(most or op.MOST_BYTES, most > 0), (op.MOST_BYTES, False)] * 2
+    assert host.by_ll == [proofs] * WORLD
+    for size in (16, most, most + 16):
+        if size:
+            x = torch.ones(size // 4)
+            host.everywhere(lambda rank, x=x: ranks[rank].all_reduce(x))  # type: ignore[misc]
+            assert [mine[-1] for mine in host.by_ll] == [(size, size <= most)] * WORLD
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ((16, 32, 16), "ll_bytes are 16, 32, 16 by rank; expected the same on all"),
+        ((-16,) * 3, "ll_bytes is -16; expected a multiple of 16 up to 65536"),
+        ((24,) * 3, "ll_bytes is 24; expected a multiple of 16 up to 65536"),
+        ((65552,) * 3, "ll_bytes is 65552; expected a multiple of 16 up to 65536"),
+    ],
+)
+def test_limits_that_cannot_be(host: Host, limits: tuple[int, ...], expected: str) -> None:
+    for error in host.everywhere(lambda rank: PeerAllReduce(rank, CARD, host.gather, ll_bytes=limits[rank])):
+        assert isinstance(error, PeerMemoryError)
+        assert str(error) == f"p2p_allreduce: {'; '.join(f'rank {rank}: {expected}' for rank in range(WORLD))}"
     assert not host.mapped and not host.memory
 
 
@@ -165,7 +197,7 @@ def test_memory_that_does_not_hold_what_was_written(host: Host) -> None:
     host.error = 1.0
     for error in host.set_up():
         assert isinstance(error, PeerMemoryError)
-        assert "rank 2: 131072 of 131072 sums came out wrong through peer memory" in str(error)
+        assert "rank 2: 8192 of 8192 sums came out wrong through peer memory" in str(error)
 
 
 def test_a_failure_ends_it(host: Host) -> None:

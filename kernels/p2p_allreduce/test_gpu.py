@@ -20,6 +20,7 @@ from kernels.testing.gpu import bits
 CARDS = torch.cuda.device_count()
 CUDA = torch.device("cuda", 0)
 SECOND = 1_000_000_000
+BOTH = pytest.mark.parametrize("ll", [False, True], ids=["simple", "low latency"])
 
 
 def name(dtype: torch.dtype) -> str:
@@ -42,6 +43,12 @@ class World:
     def launch(self, rank: int, x: torch.Tensor, out: torch.Tensor, deadline: int = 20 * SECOND, **more: bool) -> None:
         p2p_allreduce(x, out, self.words[rank], self.addresses, rank, deadline, **more)
 
+    def count_from(self, rounds: int) -> None:
+        """As if so many rounds were complete."""
+        for workspace in self.workspaces:
+            workspace[reference.ROUNDS : reference.ROUNDS + 8 * reference.MOST_BLOCKS].view(torch.int64).fill_(rounds)
+        torch.cuda.synchronize()
+
     def failures(self) -> list[Failure | None]:
         torch.cuda.synchronize()
         return [Failure.of(int(status.item())) for status in self.statuses]
@@ -58,34 +65,38 @@ def image(workspace: torch.Tensor) -> np.ndarray:
 
 
 @pytest.mark.sanitizer
+@pytest.mark.parametrize("before", [0, 2**32 - 2])
 @pytest.mark.parametrize("dtype", op.DTYPES, ids=str)
 @pytest.mark.parametrize("world", range(2, 9))
-def test_against_the_oracle(world: int, dtype: torch.dtype) -> None:
-    """Torch plays the peers, for three rounds of other sizes: the sum, all that is sent, and nothing else."""
+def test_against_the_oracle(world: int, dtype: torch.dtype, before: int) -> None:
+    """Torch plays the peers, in rounds of other sizes by both protocols: the sum, what is sent, and nothing else."""
     rank = world - 1 if world % 2 else 0
     ranks_here = World(world)
+    ranks_here.count_from(before)
     images = [image(workspace) for workspace in ranks_here.workspaces]
-    for number, size in enumerate((61440, 16, 524288), start=1):
-        played = [rank_tasks.part(r, size, dtype, number, CUDA) for r in range(world)]
+    for number, size in enumerate((61440, 16, 524288, op.LL_BYTES), start=before + 1):
+        ll = size <= op.LL_BYTES and (number + world) % 2 == 0
+        played = [rank_tasks.part(r, size, dtype, number % 9, CUDA) for r in range(world)]
         sent = [bits(x).cpu().numpy().tobytes() for x in played]
         for peer in set(range(world)) - {rank}:
-            reference.delivered(images[rank], peer, world, number, sent[peer], name(dtype))
-            reference.delivered(images[peer], rank, world, number, sent[rank], name(dtype))
+            reference.delivered(images[rank], peer, world, number, sent[peer], name(dtype), ll)
+            reference.delivered(images[peer], rank, world, number, sent[rank], name(dtype), ll)
         ranks_here.workspaces[rank].copy_(torch.from_numpy(images[rank]))
         out = torch.full((played[0].numel() + 32,), float("nan"), dtype=dtype, device="cuda")
-        before = bits(out).clone()
-        ranks_here.launch(rank, played[rank], out[16:-16], dependent=number == 2)
+        untouched = bits(out).clone()
+        ranks_here.launch(rank, played[rank], out[16:-16], dependent=number % 2 == 0, ll=ll)
         assert ranks_here.failures() == [None] * world
-        exact = reference.allreduce(rank_tasks.parts(world, size, dtype, number), name(dtype))
+        exact = reference.allreduce(rank_tasks.parts(world, size, dtype, number % 9), name(dtype))
         assert torch.equal(bits(out[16:-16].cpu()), bits(torch.from_numpy(exact).to(dtype)))
-        before[16:-16] = bits(out)[16:-16]
-        assert torch.equal(bits(out), before), "wrote outside of out"
+        untouched[16:-16] = bits(out)[16:-16]
+        assert torch.equal(bits(out), untouched), "wrote outside of out"
         reference.completed(images[rank], number)
         for r in range(world):
             assert np.array_equal(image(ranks_here.workspaces[r]), images[r]), f"round {number}: workspace of rank {r}"
 
 
-def test_extremes() -> None:
+@BOTH
+def test_extremes(ll: bool) -> None:
     world = World(2)
     values = [
         [float("inf"), float("inf"), float("nan"), -0.0, 3e38, 1e-45, 1.0, -1.0],
@@ -93,7 +104,7 @@ def test_extremes() -> None:
     ]
     xs = [torch.tensor(row, device="cuda") for row in values]
     outs = [torch.empty_like(x) for x in xs]
-    world.everywhere(lambda rank: world.launch(rank, xs[rank], outs[rank]))
+    world.everywhere(lambda rank: world.launch(rank, xs[rank], outs[rank], ll=ll))
     assert world.failures() == [None, None]
     exact = reference.allreduce(np.array(values, dtype=np.float32), "float32")
     for out in outs:
@@ -123,7 +134,8 @@ def test_a_thousand_rounds_have_the_same_bits_on_all_ranks(world: int, most: int
     def step(i: int, rank: int) -> None:
         at = i % len(sizes)
         outs[rank][at].fill_(float("nan"))
-        here.launch(rank, xs[rank][at], outs[rank][at], dependent=i % 2 == 1)
+        ll = sizes[at] <= op.LL_BYTES and i % 3 > 0
+        here.launch(rank, xs[rank][at], outs[rank][at], dependent=i % 2 == 1, ll=ll)
         compared(rank, at)
 
     # CUDA loads a kernel when it is first launched, and may wait for those that run, which wait for ranks to come.
@@ -145,7 +157,7 @@ def test_through_memory_of_the_host(world: int) -> None:
     addresses = [workspace.data_ptr() for workspace in workspaces]
     statuses = [torch.zeros(1, dtype=torch.int64, pin_memory=True) for _ in range(world)]
     streams = [torch.cuda.Stream(device) for device in devices]
-    for number, size in enumerate((524288, 61440) if world == 2 else (131072, 61440)):
+    for number, (size, ll) in enumerate(((524288 if world == 2 else 131072, False), (61440, False), (61440, True))):
         parts = rank_tasks.parts(world, size, torch.bfloat16, number)
         exact = bits(torch.from_numpy(reference.allreduce(parts, "bfloat16")).bfloat16())
         xs = [rank_tasks.part(rank, size, torch.bfloat16, number, device) for rank, device in enumerate(devices)]
@@ -156,14 +168,15 @@ def test_through_memory_of_the_host(world: int) -> None:
             for rank, stream in enumerate(streams):
                 with torch.cuda.stream(stream):
                     word = statuses[rank].data_ptr()
-                    p2p_allreduce(xs[rank], outs[rank][i], word, addresses, rank, 20 * SECOND)
+                    p2p_allreduce(xs[rank], outs[rank][i], word, addresses, rank, 20 * SECOND, ll=ll)
         for device in devices:
             torch.cuda.synchronize(device)
         assert [Failure.of(int(status.item())) for status in statuses] == [None] * world
         assert all(torch.equal(bits(out.cpu()), exact) for mine in outs for out in mine)
 
 
-def test_replayed_graphs_go_on_counting() -> None:
+@BOTH
+def test_replayed_graphs_go_on_counting(ll: bool) -> None:
     world, here = 2, World(2)
     xs = [rank_tasks.part(rank, 61440, torch.bfloat16, 3, CUDA) for rank in range(world)]
     exact = torch.from_numpy(reference.allreduce(rank_tasks.parts(2, 61440, torch.bfloat16, 3), "bfloat16")).bfloat16()
@@ -173,7 +186,7 @@ def test_replayed_graphs_go_on_counting() -> None:
         whole = torch.cuda.CUDAGraph()
         with torch.cuda.graph(whole):
             for out in outs[rank]:
-                here.launch(rank, xs[rank], out)
+                here.launch(rank, xs[rank], out, ll=ll)
         captured.append(whole)
     for _ in range(100):
         for mine in outs:
@@ -185,12 +198,13 @@ def test_replayed_graphs_go_on_counting() -> None:
         assert all(torch.equal(bits(out.cpu()), bits(exact)) for mine in outs for out in mine)
 
 
-def test_peer_that_does_not_come() -> None:
+@BOTH
+def test_peer_that_does_not_come(ll: bool) -> None:
     here = World(3)
     x = torch.ones(3072, device="cuda")
     outs = [torch.zeros_like(x) for _ in range(4)]
     begin = time.monotonic()
-    here.launch(0, x, outs[0], deadline=SECOND // 5)
+    here.launch(0, x, outs[0], deadline=SECOND // 5, ll=ll)
     failure = here.failures()[0]
     assert time.monotonic() - begin >= 0.2
     assert failure is not None and failure.cause is Cause.DEADLINE and failure.peer in (1, 2) and failure.round == 1
@@ -199,16 +213,16 @@ def test_peer_that_does_not_come() -> None:
     assert [Failure.of(int(word)) for word in told] == [Failure(Cause.ABORTED, 0, 1)] * 2
     before = [image(workspace) for workspace in here.workspaces]
     begin = time.monotonic()
-    here.launch(0, x, outs[1], deadline=600 * SECOND)
+    here.launch(0, x, outs[1], deadline=600 * SECOND, ll=ll)
     assert here.failures()[0] == failure and time.monotonic() - begin < 60
     assert torch.isnan(outs[1]).all()
     assert all(np.array_equal(image(w), b) for w, b in zip(here.workspaces, before, strict=True)), "wrote afterwards"
-    here.launch(1, x, outs[2], deadline=600 * SECOND)
+    here.launch(1, x, outs[2], deadline=600 * SECOND, ll=ll)
     assert here.failures()[1] == Failure(Cause.ABORTED, 0, 1) and torch.isnan(outs[2]).all()
     # All that rank 2 needs for this round arrived before the others gave up; for the next, nothing will.
-    here.launch(2, x, outs[3], deadline=600 * SECOND)
+    here.launch(2, x, outs[3], deadline=600 * SECOND, ll=ll)
     assert here.failures()[2] is None and (outs[3] == 3).all()
-    here.launch(2, x, outs[3], deadline=600 * SECOND)
+    here.launch(2, x, outs[3], deadline=600 * SECOND, ll=ll)
     assert here.failures()[2] in (Failure(Cause.ABORTED, 0, 1), Failure(Cause.ABORTED, 1, 1))
     assert torch.isnan(outs[3]).all()
 
@@ -231,30 +245,90 @@ def test_what_has_arrived_is_all_there() -> None:
         assert (data.view(blocks, -1)[arrived] == 1).all(), f"time {i}"
 
 
-@pytest.mark.parametrize("other", [torch.ones(512), torch.ones(2048).half()], ids=["size", "type"])
-def test_peers_with_other_arguments(other: torch.Tensor) -> None:
+def test_every_word_that_has_come_holds_its_data() -> None:
+    """Also of a rank whose threads give up at any time."""
+    here, x = World(2), torch.ones(reference.LL_BYTES // 4, device="cuda")
+    out, begin = torch.empty_like(x), reference.words_at(1, 0, 2)
+    words = here.workspaces[1][begin : begin + 2 * reference.LL_BYTES].view(torch.int64)
+    one = int(reference.words(np.ones(1, np.float32).tobytes(), 1)[0])
+    for i in range(300):
+        for tensor in (*here.workspaces, *here.statuses):
+            tensor.zero_()
+        torch.cuda.synchronize()
+        here.launch(0, x, out, deadline=1 + 50 * (i % 100), ll=True)
+        failure = here.failures()[0]
+        assert failure is not None and failure.round == 1
+        assert ((words == one) | (words == 0)).all(), f"time {i}"
+
+
+@BOTH
+@pytest.mark.parametrize("other", ["size", "type", "protocol"])
+def test_peers_with_other_arguments(other: str, ll: bool) -> None:
     here = World(2)
-    xs = [torch.ones(1024, device="cuda"), other.to("cuda")]
+    others = {"size": torch.ones(512), "type": torch.ones(2048).half(), "protocol": torch.ones(1024)}
+    xs = [torch.ones(1024, device="cuda"), others[other].to("cuda")]
     outs = [torch.empty_like(x) for x in xs]
-    here.everywhere(lambda rank: here.launch(rank, xs[rank], outs[rank], deadline=600 * SECOND))
+
+    def launch(rank: int) -> None:
+        here.launch(rank, xs[rank], outs[rank], deadline=600 * SECOND, ll=ll != (rank == 1 and other == "protocol"))
+
+    here.everywhere(launch)
     causes = {failure.cause for failure in here.failures() if failure is not None}
     assert None not in here.failures() and Cause.OTHER_SHAPE in causes
     assert all(torch.isnan(out).all() for out in outs)
 
 
-def test_counting_does_not_end() -> None:
-    """2^46 rounds fit an arrival; a day in which this number is passed is one of 200 000 years at 10 a microsecond."""
-    number, here = 2**40, World(2)
-    for workspace in here.workspaces:
-        workspace[reference.ROUNDS : reference.ROUNDS + 8 * reference.MOST_BLOCKS].view(torch.int64).fill_(number)
+@BOTH
+def test_what_one_peer_says_ends_the_wait_for_the_others(ll: bool) -> None:
+    here = World(4)
+    xs = {0: torch.ones(1024, device="cuda"), 2: torch.ones(512, device="cuda")}
+    outs = {rank: torch.empty_like(x) for rank, x in xs.items()}
+    torch.cuda.synchronize()
+    for rank, x in xs.items():
+        with torch.cuda.stream(here.streams[rank]):
+            here.launch(rank, x, outs[rank], deadline=600 * SECOND, ll=ll)
+    found = [failure for failure in here.failures() if failure is not None]
+    assert Cause.OTHER_SHAPE in {failure.cause for failure in found} and [failure.peer for failure in found] == [2, 0]
+    assert all(torch.isnan(out).all() for out in outs.values())
+
+
+@BOTH
+def test_counting_does_not_end(ll: bool) -> None:
+    """2^45 rounds fit an arrival; a day in which this number is passed is one of 100 000 years at 10 a microsecond."""
+    here = World(2)
+    here.count_from(2**40)
     x = torch.ones(4096, device="cuda")
     outs = [torch.zeros_like(x) for _ in range(2)]
     torch.cuda.synchronize()
-    here.everywhere(lambda rank: here.launch(rank, x, outs[rank]))
+    here.everywhere(lambda rank: here.launch(rank, x, outs[rank], ll=ll))
     assert here.failures() == [None, None] and all((out == 2).all() for out in outs)
 
 
-def test_result_of_the_kernel_ahead_is_seen() -> None:
+def test_words_of_a_round_that_has_the_same_low_bits_are_gone() -> None:
+    """Before a round has the low bits of one long ago, all words are stored anew."""
+    here, flag = World(2), 7
+    x, whole = torch.ones(4, device="cuda"), torch.ones(reference.LL_BYTES // 4, device="cuda")
+    outs = [torch.zeros_like(whole) for _ in range(2)]
+    for rank in (0, 1):
+        words = here.workspaces[rank][reference.words_at(0, 0, 2) :].view(torch.int64)
+        words.fill_(flag << 32)
+    here.count_from(2**32 - 1)
+    # CUDA loads a kernel when it is first launched, and may wait for those that run, which wait for ranks to come.
+    torch.cuda._sleep(1)
+    torch.cuda.synchronize()
+    for number in range(2**32, 2**32 + flag + 1):
+        # In the last round alone, all words are waited for.
+        last = number == 2**32 + flag
+        for rank in (0, 1):
+            with torch.cuda.stream(here.streams[rank]):
+                if last and rank:
+                    torch.cuda._sleep(20_000_000)
+                here.launch(rank, whole if last else x, outs[rank] if last else torch.empty_like(x), ll=True)
+    assert here.failures() == [None, None] and all((out == 2).all() for out in outs)
+
+
+@BOTH
+def test_result_of_the_kernel_ahead_is_seen(ll: bool) -> None:
     here = World(2)
     sources = [rank_tasks.part(i, 61440, torch.bfloat16, 4, CUDA) for i in range(4)]
     xs = [torch.zeros_like(sources[0]) for _ in range(2)]
@@ -264,7 +338,7 @@ def test_result_of_the_kernel_ahead_is_seen() -> None:
     def step(rank: int) -> None:
         for i, out in enumerate(outs[rank]):
             torch.mul(sources[i % 4], 1, out=xs[rank])
-            here.launch(rank, xs[rank], out, dependent=True)
+            here.launch(rank, xs[rank], out, dependent=True, ll=ll)
 
     here.everywhere(step)
     assert here.failures() == [None, None]
@@ -284,7 +358,7 @@ WORLDS = [2, 4] if CARDS < 2 else [2, 4, 8]
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_processes_are_correct(world: int) -> None:
-    assert ranks.run(world, rank_tasks.correct) == [2 * len(rank_tasks.SIZES) * len(op.DTYPES)] * world
+    assert ranks.run(world, rank_tasks.correct) == [4 * len(rank_tasks.SIZES) * len(op.DTYPES)] * world
 
 
 @pytest.mark.parametrize("world", WORLDS[:2])
@@ -370,7 +444,8 @@ def test_under_torch_compile() -> None:
     assert here.failures()[0] is None
 
 
-def test_graph_of_a_dependent_chain() -> None:
+@BOTH
+def test_graph_of_a_dependent_chain(ll: bool) -> None:
     """Sums of sums, each launched dependently on the last, as plain launches have them."""
     here = World(2)
     results = []
@@ -380,7 +455,7 @@ def test_graph_of_a_dependent_chain() -> None:
 
         def chain(rank: int, xs: list[torch.Tensor] = xs, dependent: bool = dependent) -> None:
             for _ in range(60):
-                here.launch(rank, xs[rank], xs[rank], dependent=dependent)
+                here.launch(rank, xs[rank], xs[rank], dependent=dependent, ll=ll)
 
         here.everywhere(chain)
         assert here.failures() == [None, None]

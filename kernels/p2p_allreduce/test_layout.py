@@ -7,14 +7,15 @@ from pathlib import Path
 from kernels.p2p_allreduce import reference
 
 FOLDER = Path(__file__).parent
-HEADERS = ("launch.h", "workspace.cuh", "op.cu")
+HEADERS = ("launch.h", "workspace.cuh", "simple.cuh", "ll.cuh", "ll_words.cuh")
 # By name in the headers, of what the oracle has.
 SHARED = {
     "kMostRanks": reference.MOST_RANKS,
     "kMostBytes": reference.MOST_BYTES,
+    "kMostLLBytes": reference.LL_BYTES,
     "kUnitBytes": reference.UNIT_BYTES,
     "kMostBlocks": reference.MOST_BLOCKS,
-    "kThreads": reference.THREADS,
+    "kUnitsABlock": reference.UNITS_A_BLOCK,
     "kSector": reference.SECTOR,
     "kTold": reference.TOLD,
     "kRounds": reference.ROUNDS,
@@ -47,6 +48,7 @@ def test_face() -> None:
     tree = ast.parse((FOLDER / "op.py").read_text())
     assigned = {ast.unparse(n.targets[0]): ast.unparse(n.value) for n in tree.body if isinstance(n, ast.Assign)}
     assert product(assigned["MOST_BYTES"]) == reference.MOST_BYTES
+    assert product(assigned["LL_BYTES"]) == reference.LL_BYTES
     assert int(assigned["UNIT_BYTES"]) == reference.UNIT_BYTES
     assert int(assigned["TOLD"]) == reference.TOLD
     assert ast.literal_eval(assigned["(LEAST_RANKS, MOST_RANKS)"]) == (2, reference.MOST_RANKS)

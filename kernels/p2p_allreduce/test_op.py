@@ -26,6 +26,7 @@ MISUSES: list[tuple[str, Callable[[], dict[str, Any]]]] = [
     ("x: has 12 bytes; expected a multiple of 16 up to 524288", lambda: {"x": floats(3)}),
     ("x: has 524304 bytes; expected a multiple of 16 up to 524288", lambda: {"x": floats(131076)}),
     ("x: data begins at an address that is no multiple of 16 bytes", lambda: {"x": misaligned()}),
+    ("ll: x has 65552 bytes; expected up to 65536", lambda: {"x": floats(16388), "ll": True}),
     ("out: dtype is bfloat16; expected float32", lambda: {"out": floats(64).bfloat16()}),
     ("out: shape is [60]; expected [64], as x has", lambda: {"out": floats(60)}),
     ("out: data begins at an address that is no multiple of 16 bytes", lambda: {"out": misaligned()}),
@@ -51,7 +52,7 @@ def test_misuse(message: str, change: Callable[[], dict[str, Any]]) -> None:
 def test_schema() -> None:
     assert str(torch.ops.moet.p2p_allreduce.default._schema) == (
         "moet::p2p_allreduce(Tensor x, Tensor(a!) out, int status, int[] workspaces, int rank, int deadline_ns, "
-        "bool dependent=False) -> ()"
+        "bool dependent=False, bool ll=False) -> ()"
     )
 
 

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from kernels.p2p_allreduce import reference
 
@@ -31,6 +32,8 @@ def test_what_is_delivered_lies_apart() -> None:
         whole = np.zeros(reference.workspace_bytes(world), dtype=np.uint8)
         begins = [reference.data_at(parity, sender, world) for parity in (0, 1) for sender in range(world)]
         places = [(begin, reference.MOST_BYTES) for begin in begins]
+        begins = [reference.words_at(parity, sender, world) for parity in (0, 1) for sender in range(world)]
+        places += [(begin, 2 * reference.LL_BYTES) for begin in begins]
         places += [(0, 8), (reference.TOLD, 8), (reference.ROUNDS, 8 * reference.MOST_BLOCKS)]
         places += [
             (reference.arrival_at(parity, block, sender), 8)
@@ -46,13 +49,14 @@ def test_what_is_delivered_lies_apart() -> None:
 
 def test_arrivals_differ() -> None:
     words = {
-        reference.arrival(number, units, dtype)
+        reference.arrival(number, units, dtype, ll)
         for number in (1, 2, 2**40)
         for units in (1, 2, reference.MOST_BYTES // reference.UNIT_BYTES)
         for dtype in reference.TYPES
+        for ll in (False, True)
     }
-    assert len(words) == 27 and all(0 < word < 2**64 for word in words)
-    assert reference.arrival(2**46 - 1, 1, "float32") >> 18 == 2**46 - 1
+    assert len(words) == 54 and all(0 < word < 2**64 for word in words)
+    assert reference.arrival(2**45 - 1, 1, "float32", ll=True) >> 19 == 2**45 - 1
 
 
 def test_delivery_is_what_a_peer_reads() -> None:
@@ -63,3 +67,42 @@ def test_delivery_is_what_a_peer_reads() -> None:
     assert workspace[begin : begin + 4096].tobytes() == data
     assert workspace[reference.arrival_at(1, 0, 1) :][:8].view(np.uint64)[0] == reference.arrival(7, 256, "float32")
     assert np.count_nonzero(workspace[: reference.DATA]) <= 8
+    assert not workspace[reference.words_at(0, 0, 2) :].any()
+
+
+def test_words_are_what_a_peer_reads_by_the_low_latency_protocol() -> None:
+    number, units = 2**33 + 7, 40
+    data = np.arange(4 * units, dtype=np.uint32)
+    workspace = np.zeros(reference.workspace_bytes(2), dtype=np.uint8)
+    reference.delivered(workspace, 1, 2, number, data.tobytes(), "float32", ll=True)
+    begin = reference.words_at(1, 1, 2)
+    slot = workspace[begin : begin + 2 * reference.LL_BYTES].view(np.uint32)
+    # By hand, of units 0, 31 and 32: halves of a unit are 32 pairs of words apart.
+    for unit, pair in ((0, 0), (31, 31), (32, 64)):
+        first, second = slot[4 * pair :][:4].tolist(), slot[4 * (pair + 32) :][:4].tolist()
+        assert first == [4 * unit, 7, 4 * unit + 1, 7] and second == [4 * unit + 2, 7, 4 * unit + 3, 7]
+    assert np.count_nonzero(slot == 7) == 4 * units + 1
+    expected = reference.arrival(number, units, "float32", ll=True)
+    assert workspace[reference.arrival_at(1, 0, 1) :][:8].view(np.uint64)[0] == expected
+    assert not workspace[reference.DATA : reference.words_at(0, 0, 2)].any()
+
+
+@pytest.mark.parametrize("ll", [False, True])
+def test_in_two_rounds_of_a_billion_no_word_is_left_of_earlier_ones(ll: bool) -> None:
+    workspace = np.zeros(reference.workspace_bytes(2), dtype=np.uint8)
+    data = np.full(64, 9, dtype=np.uint32)
+    for number in (2**30 - 1, 2**30, 2**30 + 1, 2**30 + 2):
+        before = workspace.copy()
+        reference.delivered(workspace, 1, 2, number, data.tobytes(), "float32", ll)
+        slots = []
+        for parity in (0, 1):
+            begin = reference.words_at(parity, 1, 2)
+            slots.append(workspace[begin : begin + 2 * reference.LL_BYTES].view(np.uint64) >> np.uint64(32))
+            if parity != number % 2:
+                assert np.array_equal(
+                    workspace[begin:][: 2 * reference.LL_BYTES], before[begin:][: 2 * reference.LL_BYTES]
+                )
+        aged = reference.LL_BYTES // 4 - 64 * ll
+        assert np.count_nonzero(slots[number % 2] == number - 1) == (aged if reference.ages(number) else 0)
+        assert np.count_nonzero(slots[number % 2] == number) == 64 * ll
+    assert [number for number in range(2**30 - 5, 2**30 + 5) if reference.ages(number)] == [2**30, 2**30 + 1]

@@ -115,8 +115,17 @@ def right_moe_w2(
     return result
 
 
+def _arrived(own: np.ndarray, sender: int, world: int, size: int, ll: bool) -> np.ndarray:
+    """What a sender's part is, in the memory of the first round."""
+    if not ll:
+        return np.array(own[p2p_allreduce_reference.data_at(1, sender, world) :][:size])
+    slot = own[p2p_allreduce_reference.words_at(1, sender, world) :][: 2 * p2p_allreduce_reference.LL_BYTES]
+    places = p2p_allreduce_reference.word_places(size // p2p_allreduce_reference.UNIT_BYTES).ravel()
+    return slot.view(np.uint64)[places].astype(np.uint32).view(np.uint8)
+
+
 def right_p2p_allreduce(
-    x: torch.Tensor, out: torch.Tensor, status: int, workspaces: list[int], rank: int, deadline_ns: int
+    x: torch.Tensor, out: torch.Tensor, status: int, workspaces: list[int], rank: int, deadline_ns: int, *, ll: bool
 ) -> None:
     """The first round of a rank, in the memory behind the addresses."""
     world, size, dtype = len(workspaces), x.nbytes, str(x.dtype).removeprefix("torch.")
@@ -125,9 +134,8 @@ def right_p2p_allreduce(
         for address in workspaces
     )
     for peer in peers:
-        p2p_allreduce_reference.delivered(peer, 0, world, 1, x.view(torch.uint8).numpy().tobytes(), dtype)
-    places = [p2p_allreduce_reference.data_at(1, sender, world) for sender in range(1, world)]
-    arrived = [torch.from_numpy(own[at : at + size].copy()).view(x.dtype) for at in places]
+        p2p_allreduce_reference.delivered(peer, 0, world, 1, x.view(torch.uint8).numpy().tobytes(), dtype, ll)
+    arrived = [torch.from_numpy(_arrived(own, sender, world, size, ll)).view(x.dtype) for sender in range(1, world)]
     parts = np.stack([part.float().numpy() for part in (x, *arrived)])
     out.copy_(torch.from_numpy(p2p_allreduce_reference.allreduce(parts, dtype)))
 
@@ -216,8 +224,8 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
             out = right_moe_front(*arguments, **named)
             return out._replace(topk_weights=out.topk_weights * factor)
 
-        def p2p_allreduce(x: torch.Tensor, out: torch.Tensor, *arguments: Any) -> None:
-            right_p2p_allreduce(x, out, *arguments)
+        def p2p_allreduce(x: torch.Tensor, out: torch.Tensor, *arguments: Any, **more: Any) -> None:
+            right_p2p_allreduce(x, out, *arguments, **more)
             out.mul_(factor)
 
         def schedule(lengths: torch.Tensor, page: int, slots: int) -> torch.Tensor:

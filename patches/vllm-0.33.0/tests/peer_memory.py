@@ -77,12 +77,12 @@ class PeerMemory:
         assert (address, device.index) == (WORKSPACE * (self.rank + 1) + reference.TOLD, self.rank)
         return self.words.told[self.rank : self.rank + 1]
 
-    def _sum(self, x: torch.Tensor, out: torch.Tensor, *given: Any, dependent: bool) -> None:
+    def _sum(self, x: torch.Tensor, out: torch.Tensor, *given: Any, dependent: bool, ll: bool) -> None:
         from moet_kernels.p2p_allreduce import reference
 
         status, workspaces, rank, deadline = given
         with on_no_gpu("p2p_allreduce"):
-            self._real(x, out, status, workspaces, rank, deadline, dependent=dependent)
+            self._real(x, out, status, workspaces, rank, deadline, dependent=dependent, ll=ll)
         assert status == self.words.status[self.rank :].data_ptr()
         assert workspaces == [WORKSPACE * (peer + 1) for peer in range(RANKS)]
         assert rank == self.rank
