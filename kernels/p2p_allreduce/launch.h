@@ -7,7 +7,7 @@ namespace moet::p2p_allreduce {
 constexpr int kLeastRanks = 2, kMostRanks = 8;
 constexpr int kUnitBytes = 16;          // what a thread loads and stores at once
 constexpr int kMostBytes = 512 * 1024;  // of one tensor
-constexpr int kMostLLBytes = 64 * 1024;  // of one tensor by the low-latency protocol
+constexpr int kMostLLBytes = 128 * 1024;  // of one tensor by the low-latency protocol
 
 enum class Type : int { kBfloat16, kHalf, kFloat };
 

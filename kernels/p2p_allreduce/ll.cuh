@@ -11,9 +11,10 @@
 
 namespace moet::p2p_allreduce {
 
+constexpr int kLLUnitsABlock = 128;
 // A last warp compares what the ranks were called with, a lane for each.
-constexpr int kLLThreads = kUnitsABlock + 32;
-static_assert(kUnitsABlock % 32 == 0 && kMostRanks <= 32 && kUnitsABlock * kMostBlocks >= kLLUnits);
+constexpr int kLLThreads = kLLUnitsABlock + 32;
+static_assert(kLLUnitsABlock % 32 == 0 && kMostRanks <= 32 && kLLUnitsABlock * kMostBlocks >= kLLUnits);
 
 // Waits for what the peers send of unit u, into all of `part` but this rank's; whether it came.
 __device__ __forceinline__ bool has_come(const Args& p, uint64_t round, int u, uint4 (&part)[kMostRanks]) {

@@ -6,7 +6,6 @@
 // part is there is the protocol's affair: simple.cuh, ll.cuh.
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <array>
 
 #include "kernels/common/launch.cuh"
@@ -21,8 +20,8 @@ constexpr std::array<Kernel, 3> kSimple = {allreduce_simple<0>, allreduce_simple
 constexpr std::array<Kernel, 3> kLL = {allreduce_ll<0>, allreduce_ll<1>, allreduce_ll<2>};
 
 MOET_LAUNCH_FACTS extern constexpr auto kFacts = std::array{
-    launch_fact("allreduce_simple", 0, kThreads, 0, 0), launch_fact("allreduce_simple", 1, kThreads, 0, 0),
-    launch_fact("allreduce_simple", 2, kThreads, 0, 0), launch_fact("allreduce_ll", 0, kLLThreads, 0, 0),
+    launch_fact("allreduce_simple", 0, kSimpleUnitsABlock, 0, 0), launch_fact("allreduce_simple", 1, kSimpleUnitsABlock, 0, 0),
+    launch_fact("allreduce_simple", 2, kSimpleUnitsABlock, 0, 0), launch_fact("allreduce_ll", 0, kLLThreads, 0, 0),
     launch_fact("allreduce_ll", 1, kLLThreads, 0, 0),   launch_fact("allreduce_ll", 2, kLLThreads, 0, 0),
 };
 
@@ -31,7 +30,8 @@ int64_t workspace_bytes(int world) { return kData + 2 * (int64_t)world * (kMostB
 int run(Args args, Type type, bool ll, bool dependent, void* stream) {
     const auto form = static_cast<int>(type);
     const auto s = static_cast<cudaStream_t>(stream);
-    const int blocks = std::min((args.units + kUnitsABlock - 1) / kUnitsABlock, kMostBlocks);
+    const int most = ll ? kLLUnitsABlock : kSimpleUnitsABlock;
+    const int blocks = (args.units + most - 1) / most;
     args.units_a_block = ((args.units + blocks - 1) / blocks + 31) / 32 * 32;
     if (!ll) return launch(kSimple[form], args, {dim3(blocks), dim3(args.units_a_block), 0, dependent, s});
     return launch(kLL[form], args, {dim3(blocks), dim3(args.units_a_block + 32), 0, dependent, s});

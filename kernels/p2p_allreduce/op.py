@@ -14,7 +14,7 @@ LEAST_RANKS, MOST_RANKS = 2, 8
 UNIT_BYTES = 16
 MOST_BYTES = 512 * 1024
 # By the low-latency protocol.
-LL_BYTES = 64 * 1024
+LL_BYTES = 128 * 1024
 # Where a workspace has the failure of a peer that gave up (workspace.cuh).
 TOLD = 256
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -109,7 +109,7 @@ def p2p_allreduce(
         rank: this one.
         deadline_ns: nanoseconds to wait for a peer.
         dependent: launch so that the kernel may be there before the one ahead of it in the stream has ended.
-        ll: use the low-latency protocol, on every rank: sooner there, but twice the bytes; for x up to 64 KiB.
+        ll: use the low-latency protocol, on every rank: sooner there, but twice the bytes; for x up to 128 KiB.
 
     Raises RuntimeError naming the argument that does not fit.
     """

@@ -37,7 +37,7 @@ def _exact(me: Rank, size: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 
 def correct(me: Rank) -> int:
-    """Every size and type by both protocols, plain and in place, against bits and the fp64 sum; returns how many."""
+    """Every size and type by both protocols, plain and in place, against the oracle and fp64; returns how many."""
     return sum(_correct(me, ll_bytes) for ll_bytes in (0, op.LL_BYTES))
 
 

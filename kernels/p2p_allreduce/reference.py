@@ -11,10 +11,11 @@ Doubles = NDArray[np.float64]
 MOST_RANKS = 8
 MOST_BYTES = 512 * 1024
 # Of one tensor by the low-latency protocol.
-LL_BYTES = 64 * 1024
+LL_BYTES = 128 * 1024
 UNIT_BYTES = 16
 MOST_BLOCKS = 64
-UNITS_A_BLOCK = 128
+SIMPLE_UNITS_A_BLOCK = 512
+LL_UNITS_A_BLOCK = 128
 ROUNDS_BETWEEN_AGINGS = 2**30
 
 # Types by name, as an arrival has them.
@@ -61,9 +62,9 @@ def workspace_bytes(world: int) -> int:
     return DATA + 2 * world * (MOST_BYTES + 2 * LL_BYTES)
 
 
-def blocks(units: int) -> int:
+def blocks(units: int, ll: bool = False) -> int:
     """Returns how many blocks share `units` of 16 bytes."""
-    return min(-(-units // UNITS_A_BLOCK), MOST_BLOCKS)
+    return -(-units // (LL_UNITS_A_BLOCK if ll else SIMPLE_UNITS_A_BLOCK))
 
 
 def data_at(parity: int, sender: int, world: int) -> int:
@@ -118,7 +119,7 @@ def delivered(
         begin = data_at(parity, sender, world)
         workspace[begin : begin + len(data)] = np.frombuffer(data, np.uint8)
     word = np.frombuffer(arrival(number, units, dtype, ll).to_bytes(8, "little"), np.uint8)
-    for block in range(blocks(units)):
+    for block in range(blocks(units, ll)):
         at = arrival_at(parity, block, sender)
         workspace[at : at + 8] = word
 

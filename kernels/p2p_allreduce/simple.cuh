@@ -10,11 +10,11 @@
 
 namespace moet::p2p_allreduce {
 
-constexpr int kThreads = 512;
-static_assert(kMostRanks <= 32 && kThreads * kMostBlocks >= kMostBytes / kUnitBytes);
+constexpr int kSimpleUnitsABlock = 512;
+static_assert(kSimpleUnitsABlock >= kMostRanks && kSimpleUnitsABlock * kMostBlocks >= kMostBytes / kUnitBytes);
 
 template <int FORM>
-__global__ void __launch_bounds__(kThreads) allreduce_simple(const __grid_constant__ Args p) {
+__global__ void __launch_bounds__(kSimpleUnitsABlock) allreduce_simple(const __grid_constant__ Args p) {
     constexpr Type TYPE = static_cast<Type>(FORM);
     let_dependents_begin();
     wait_for_prior();

@@ -126,7 +126,7 @@ def test_sums_and_is_taken_down(host: Host) -> None:
     assert not host.mapped and not host.memory
 
 
-@pytest.mark.parametrize(("limit", "most"), [(None, 32768), (4096, 4096), (op.LL_BYTES, op.LL_BYTES), (0, 0)])
+@pytest.mark.parametrize(("limit", "most"), [(None, 40960), (4096, 4096), (op.LL_BYTES, op.LL_BYTES), (0, 0)])
 def test_small_tensors_take_the_low_latency_protocol(host: Host, limit: int | None, most: int) -> None:
     """And the proof takes both, where both are used; with two peers, the limit of what is sent is twice that of x."""
     ranks = host.set_up(ll_bytes=limit)
@@ -143,9 +143,9 @@ def test_small_tensors_take_the_low_latency_protocol(host: Host, limit: int | No
     ("limits", "expected"),
     [
         ((16, 32, 16), "ll_bytes are 16, 32, 16 by rank; expected the same on all"),
-        ((-16,) * 3, "ll_bytes is -16; expected a multiple of 16 up to 65536"),
-        ((24,) * 3, "ll_bytes is 24; expected a multiple of 16 up to 65536"),
-        ((65552,) * 3, "ll_bytes is 65552; expected a multiple of 16 up to 65536"),
+        ((-16,) * 3, "ll_bytes is -16; expected a multiple of 16 up to 131072"),
+        ((24,) * 3, "ll_bytes is 24; expected a multiple of 16 up to 131072"),
+        ((131088,) * 3, "ll_bytes is 131088; expected a multiple of 16 up to 131072"),
     ],
 )
 def test_limits_that_cannot_be(host: Host, limits: tuple[int, ...], expected: str) -> None:
@@ -197,7 +197,7 @@ def test_memory_that_does_not_hold_what_was_written(host: Host) -> None:
     host.error = 1.0
     for error in host.set_up():
         assert isinstance(error, PeerMemoryError)
-        assert "rank 2: 8192 of 8192 sums came out wrong through peer memory" in str(error)
+        assert "rank 2: 10240 of 10240 sums came out wrong through peer memory" in str(error)
 
 
 def test_a_failure_ends_it(host: Host) -> None:

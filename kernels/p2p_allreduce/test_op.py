@@ -26,7 +26,7 @@ MISUSES: list[tuple[str, Callable[[], dict[str, Any]]]] = [
     ("x: has 12 bytes; expected a multiple of 16 up to 524288", lambda: {"x": floats(3)}),
     ("x: has 524304 bytes; expected a multiple of 16 up to 524288", lambda: {"x": floats(131076)}),
     ("x: data begins at an address that is no multiple of 16 bytes", lambda: {"x": misaligned()}),
-    ("ll: x has 65552 bytes; expected up to 65536", lambda: {"x": floats(16388), "ll": True}),
+    ("ll: x has 131088 bytes; expected up to 131072", lambda: {"x": floats(32772), "ll": True}),
     ("out: dtype is bfloat16; expected float32", lambda: {"out": floats(64).bfloat16()}),
     ("out: shape is [60]; expected [64], as x has", lambda: {"out": floats(60)}),
     ("out: data begins at an address that is no multiple of 16 bytes", lambda: {"out": misaligned()}),

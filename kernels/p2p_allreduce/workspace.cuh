@@ -16,7 +16,6 @@
 namespace moet::p2p_allreduce {
 
 constexpr int kMostBlocks = 64;
-constexpr int kUnitsABlock = 128;  // or more, where so many blocks would not do
 constexpr int kSector = 32;
 constexpr int kTold = 256, kRounds = 512, kArrivals = 1024, kData = 65536;
 static_assert(kArrivals + 2 * kMostBlocks * kMostRanks * kSector <= kData);
