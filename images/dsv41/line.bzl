@@ -11,7 +11,7 @@ DSV41 = line(
     title = "DeepSeek-V4.1-Flash for sm_120",
     description = "vLLM %s with Moet's steps for DeepSeek-V4.1-Flash on RTX PRO 6000 and RTX 5090" % VLLM.version,
     base = VLLM,
-    release = 3,
+    release = 4,
     closure = "dsv41",
     sources = [DEEPGEMM, FLASHINFER, TORCH, VLLM],
     # From what changes once a year to what changes every week: an engine reloads from the first
