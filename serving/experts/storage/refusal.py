@@ -15,6 +15,10 @@ class AlreadyCompleteError(StorageError):
     """A writer was asked for what is there already, complete and with the same header."""
 
 
+class DeviceError(StorageError):
+    """The device did not give bytes that it holds, or did not take them."""
+
+
 class DamagedError(StorageError):
     """Bytes of a record are not those that were written.
 
@@ -46,9 +50,13 @@ _DONE = {"read": "read", "write": "written"}
 
 
 def from_os_error(error: OSError, path: Path, doing: str = "read", what: str = "") -> StorageError:
-    """Words an operating system's error about `path`, or `what` in it; `doing` is a verb, "read" or "write"."""
+    """Words an operating system's error about `path`, or `what` in it; `doing` is a verb, "read" or "write".
+
+    A DeviceError where the device failed.
+    """
     where = f"{path}: {what}" if what else f"{path}"
+    kind = DeviceError if error.errno == errno.EIO else StorageError
     advice = _ADVICE.get(error.errno or 0)
     if advice is None:
-        return StorageError(f"{where}: {os.strerror(error.errno or 0)}, when it was to be {_DONE[doing]}")
-    return StorageError(f"{where}: {advice.format(doing)}")
+        return kind(f"{where}: {os.strerror(error.errno or 0)}, when it was to be {_DONE[doing]}")
+    return kind(f"{where}: {advice.format(doing)}")

@@ -12,7 +12,7 @@ from serving.experts.storage.direct_io import Direct
 from serving.experts.storage.header import Header, Key
 from serving.experts.storage.places import Folder
 from serving.experts.storage.reader import Container
-from serving.experts.storage.refusal import DamagedError
+from serving.experts.storage.refusal import DamagedError, DeviceError, StorageError
 
 _BATCH = 8
 
@@ -42,8 +42,10 @@ class Survey:
         records: how many records are present.
         allocated: bytes on disk of the file of records.
         damaged: records with wrong bytes; None where they were not read.
+        unreadable: records that the device did not give; None where they were not read.
         verified: bytes that were read for it.
         draft: see Draft.
+        draft_problem: what is wrong with a draft beside a finished container, "" for nothing.
         here: what of the back ends is there, name to "" or why not.
     """
 
@@ -52,21 +54,29 @@ class Survey:
     records: int
     allocated: int
     damaged: list[Key] | None
+    unreadable: list[Key] | None
     verified: int
     draft: Draft | None
+    draft_problem: str
     here: dict[str, str]
 
 
 def survey(path: Path, verify: bool, advance: Callable[[int, int], None]) -> Survey:
     """Looks at the folder `path`; with `verify` reads all records, telling `advance` (bytes read, bytes in all).
 
-    Raises StorageError where there is neither container nor draft, or the container cannot be opened.
+    Raises StorageError where there is neither container nor draft, or what there is cannot be opened.
     """
-    draft = _draft(path)
-    if draft is not None and not _finished(path):
-        return Survey(None, "", 0, 0, None, 0, draft, available(path))
+    finished = _finished(path)
+    try:
+        draft, problem = _draft(path), ""
+    except StorageError as error:
+        if not finished:
+            raise
+        draft, problem = None, str(error)
+    if draft is not None and not finished:
+        return Survey(None, "", 0, 0, None, None, 0, draft, "", available(path))
     with Container.open(path) as container:
-        damaged = _verify(container, advance) if verify else None
+        damaged, unreadable = _verify(container, advance) if verify else (None, None)
         present = container.present()
         return Survey(
             container.header,
@@ -74,8 +84,10 @@ def survey(path: Path, verify: bool, advance: Callable[[int, int], None]) -> Sur
             len(present),
             container.allocated,
             damaged,
-            len(present) * container.header.slot_bytes if verify else 0,
+            unreadable,
+            (len(present) - len(unreadable or [])) * container.header.slot_bytes if verify else 0,
             draft,
+            problem,
             available(path),
         )
 
@@ -95,8 +107,9 @@ def _draft(path: Path) -> Draft | None:
         return Draft(header, len(records), folder.holder())
 
 
-def _verify(container: Container, advance: Callable[[int, int], None]) -> list[Key]:
-    damaged = []
+def _verify(container: Container, advance: Callable[[int, int], None]) -> tuple[list[Key], list[Key]]:
+    """The records with wrong bytes, and those that the device does not give."""
+    wrong: dict[type[StorageError], list[Key]] = {DamagedError: [], DeviceError: []}
     present, size = container.present(), container.header.slot_bytes
     room = [aligned(container.header.read_bytes) for _ in range(_BATCH)]
     with Direct(container) as reads:
@@ -104,15 +117,17 @@ def _verify(container: Container, advance: Callable[[int, int], None]) -> list[K
             some = present[first : first + _BATCH]
             try:
                 reads.read(some, room[: len(some)])
-            except DamagedError:
-                damaged += [key for key in some if _is_damaged(reads, key, room[0])]
+            except (DamagedError, DeviceError):
+                for key in some:
+                    if (found := _wrong(reads, key, room[0])) is not None:
+                        wrong[found].append(key)
             advance((first + len(some)) * size, len(present) * size)
-    return damaged
+    return wrong[DamagedError], wrong[DeviceError]
 
 
-def _is_damaged(reads: Direct, key: Key, room: memoryview) -> bool:
+def _wrong(reads: Direct, key: Key, room: memoryview) -> type[StorageError] | None:
     try:
         reads.read([key], [room])
-    except DamagedError:
-        return True
-    return False
+    except (DamagedError, DeviceError) as error:
+        return type(error)
+    return None

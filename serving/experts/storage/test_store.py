@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 import os
@@ -5,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ import numpy as np
 import pytest
 
 from kernels.cpu_experts import layout
-from serving.experts.storage import made_up
+from serving.experts.storage import made_up, survey
+from serving.experts.storage.direct_io import Direct
+from serving.experts.storage.header import Key
 from serving.experts.storage.reader import Container, Expect
 from serving.experts.storage.writer import Writer
 from tools.experts.checkpoint.checkpoint import Checkpoint
@@ -204,6 +208,45 @@ def test_stat_verify_names_damaged_records(tmp_path: Path) -> None:
     assert status == 3 and found["container"]["damaged"] == [[2, 7], [4, 19]]
     status, out, _ = moet("stat", tmp_path, "--verify")
     assert status == 3 and "damaged: layer 2, expert 7" in out and "38 of 40 right" in out
+
+
+def test_stat_verify_goes_on_past_what_the_device_does_not_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = {(2, 3), (2, 4), (4, 0)}
+
+    class Disk(Direct):
+        def settle(self, keys: Sequence[Key], due: Sequence[bool], came: Sequence[tuple[int, int, int]]) -> None:
+            came = [(errno.EIO, 0, 0) if key in lost else one for key, one in zip(keys, came, strict=True)]
+            super().settle(keys, due, came)
+
+    monkeypatch.setattr(survey, "Direct", Disk)
+    of = made_up.header(experts=20)
+    made_up.write(tmp_path, of)
+    with next(tmp_path.glob("records-*.bin")).open("r+b") as stream:
+        stream.seek(of.offset(2, 5))
+        stream.write(b"rot")
+    status, found = document("stat", tmp_path, "--verify")
+    assert status == 3 and found["container"]["damaged"] == [[2, 5]]
+    assert found["container"]["unreadable"] == sorted(map(list, lost))
+    assert found["container"]["verified_bytes"] == 37 * of.slot_bytes
+    status, out, _ = moet("stat", tmp_path, "--verify")
+    assert status == 3 and "36 of 40 right" in out and "unreadable: layer 4, expert 0" in out
+    assert "3 records that the device does not give (input/output error): look at the kernel's log" in out
+
+
+def test_stat_of_a_whole_container_beside_a_damaged_draft(tmp_path: Path) -> None:
+    made_up.write(tmp_path)
+    (tmp_path / "draft.json").write_text('{"schema": "x')
+    (tmp_path / "draft.journal").write_bytes(b"")
+    status, found = document("stat", tmp_path, "--verify")
+    assert status == 0 and found["container"]["damaged"] == [] and found["draft"] is None
+    assert "draft.json" in found["draft_problem"]
+    status, out, _ = moet("stat", tmp_path)
+    assert status == 0 and "draft: " in out and "draft.json" in out
+    next(tmp_path.glob("experts.json")).unlink()
+    status, out, said = moet("stat", tmp_path)
+    assert status == 1 and out == "" and "draft.json" in said and len(said.splitlines()) == 1
 
 
 def test_stat_of_what_is_no_container(tmp_path: Path) -> None:

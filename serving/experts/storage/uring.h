@@ -64,6 +64,9 @@ class Uring {
         // What the kernel has not taken never flies; what it has taken may still write, and is waited for.
         broken = errno;
         for (; unsubmitted != 0; --unsubmitted) free.push_back(retract());
+      } else if (!broken && errno != EINTR) {
+        // The kernel lacks memory for a request, or has completions to hand over first.
+        usleep(100);
       }
       reap([&](unsigned slot, std::int64_t result) {
         const Chunk rest = batch.took(flying[slot], result);

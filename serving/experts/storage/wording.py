@@ -19,11 +19,18 @@ def show(found: Survey, out: Output) -> None:
         out.line(
             f"draft of kind {draft.header.kind}: {draft.records:,} of {draft.header.total:,} records are safe; {state}"
         )
+    if found.draft_problem:
+        out.line(f"draft: {found.draft_problem}", "yellow")
     out.table(["here", ""], [[name, why or "yes"] for name, why in found.here.items()])
     for layer, expert in (found.damaged or [])[:20]:
         out.line(f"damaged: layer {layer}, expert {expert}", "red")
     if found.damaged:
         out.line(f"{len(found.damaged):,} damaged records: restore the file, or write the container again", "red")
+    for layer, expert in (found.unreadable or [])[:20]:
+        out.line(f"unreadable: layer {layer}, expert {expert}", "red")
+    if found.unreadable:
+        count = f"{len(found.unreadable):,} records that the device does not give (input/output error)"
+        out.line(f"{count}: look at the kernel's log, and write the container again on another disk", "red")
 
 
 def document(found: Survey) -> dict[str, Any]:
@@ -42,7 +49,9 @@ def document(found: Survey) -> dict[str, Any]:
             "apparent": header.apparent,
             "verified_bytes": found.verified,
             "damaged": found.damaged,
+            "unreadable": found.unreadable,
         },
+        "draft_problem": found.draft_problem or None,
         "draft": None
         if draft is None
         else {
@@ -67,7 +76,7 @@ def _container(found: Survey, header: Header) -> list[list[str]]:
     if found.damaged is None:
         sums = f"{header.document()['checksum']}, one a record; not compared (--verify)"
     else:
-        right = found.records - len(found.damaged)
+        right = found.records - len(found.damaged) - len(found.unreadable or [])
         sums = f"{header.document()['checksum']}: {right:,} of {found.records:,} right, {size(found.verified)} read"
     return [
         ["kind", header.kind],

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace, out: Output) -> int:
         found = survey.survey(options.path, options.verify, advance)
     out.document(wording.document(found))
     wording.show(found, out)
-    return 3 if found.damaged or found.header is None else 0
+    return 3 if found.damaged or found.unreadable or found.header is None else 0
 
 
 VERB = Verb(
@@ -46,5 +46,7 @@ forbid it by seccomp: then threads read), page-locked memory.""",
         ("experts stat /srv/experts", "what it holds"),
         ("experts stat /srv/experts --verify", "whether all of its bytes are those that were written"),
     ),
-    exits=((3, "records are damaged, or there is only the draft of a container; lines on stdout say so"),),
+    exits=(
+        (3, "records are damaged or unreadable, or there is only the draft of a container; lines on stdout say so"),
+    ),
 )
