@@ -13,6 +13,8 @@ from serving.experts.placement.problem import Floats, Ints, PlanError, cut
 
 # Counts are summed over a layer, and layers over phases, in int64.
 _MOST = 2**62
+# What is read where a file has several sets of counts and nobody says which.
+USUAL_SPLIT = "train"
 # The first digits of a number that has too many are beyond 64 bits already.
 _DIGITS = 400
 
@@ -43,7 +45,7 @@ class _Pairs(list[tuple[str, Any]]):
     """A JSON object with its keys as they were written, duplicates included."""
 
 
-def read_json(path: Path, split: str = "train") -> Counts:
+def read_json(path: Path, split: str = USUAL_SPLIT) -> Counts:
     """Reads {SPLIT: {"decode|prefill": {layer: [E]}}} or {layer: {"counts": [E]}}.
 
     Raises PlanError that names the file and the term: the layer, the expert, the phase. OSError where the file cannot
@@ -57,6 +59,7 @@ def read_json(path: Path, split: str = "train") -> Counts:
     if split in table:
         return _phases(table, split, str(path))
     if table and all(_number(key) is not None for key in table):
+        refuse_split(path, split)
         lists = {
             key: _member(_object(one, f"{path}: layer {key}", '{"counts": [...]}'), "counts", f"{path}: layer {key}")
             for key, one in table.items()
@@ -68,6 +71,12 @@ def read_json(path: Path, split: str = "train") -> Counts:
         f'{path}: expected {{"{split}": {{"decode": {{layer: [counts]}}}}}} or {{layer: {{"counts": [counts]}}}}, '
         f"found the keys {found}"
     )
+
+
+def refuse_split(path: Path, split: str) -> None:
+    """Raises PlanError where a split is asked for of a file that has one set of counts."""
+    if split != USUAL_SPLIT:
+        raise PlanError(f"{path}: has one set of counts, and no split {cut(repr(split))}; leave the split out")
 
 
 def on_layers(counts: Counts, layers: Sequence[int], experts: int, source: str) -> Counts:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from serving.experts.placement.counts import Counts, on_layers, read_json
+from serving.experts.placement.counts import USUAL_SPLIT, Counts, on_layers, read_json, refuse_split
 from serving.experts.placement.eplb import SUFFIXES, read_eplb
 from serving.experts.placement.plan import Model
 from serving.experts.placement.problem import Ints, PlanError
@@ -18,7 +18,7 @@ _CELLS = re.compile(rf"{_SPAN}(?::{_SPAN})?=([a-z0-9]+)")
 _FLOOR = re.compile(rf"(?:{_SPAN}=)?(\d{{1,7}})")
 
 
-def read_counts(path: Path, model: Model, part: str = "train") -> Counts:
+def read_counts(path: Path, model: Model, part: str = USUAL_SPLIT) -> Counts:
     """Counts on a model's layers, from a file of any form: .json, or tensors of vLLM's EPLB.
 
     Raises PlanError that names the file and the term, OSError.
@@ -26,7 +26,11 @@ def read_counts(path: Path, model: Model, part: str = "train") -> Counts:
     if not stat.S_ISREG(path.stat().st_mode):
         # It is read twice, once for its digest.
         raise PlanError(f"{path}: expected a regular file of counts; a pipe or a device has to be saved first")
-    found = read_eplb(path, model.experts) if path.suffix in SUFFIXES else read_json(path, part)
+    if path.suffix in SUFFIXES:
+        refuse_split(path, part)
+        found = read_eplb(path, model.experts)
+    else:
+        found = read_json(path, part)
     return on_layers(found, model.layers, model.experts, str(path))
 
 

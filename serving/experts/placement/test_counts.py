@@ -33,6 +33,13 @@ def test_other_splits_are_named(tmp_path: Path) -> None:
     assert "\n" not in note and len(note) < 400
 
 
+def test_a_split_of_what_has_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        PlanError, match=r"counts\.json: has one set of counts, and no split 'test'; leave the split out"
+    ):
+        read(tmp_path, {"0": {"counts": [1, 2]}}, "test")
+
+
 def test_shares_are_normalised_by_layer_and_phase(tmp_path: Path) -> None:
     found = read(tmp_path, {"train": {"decode": {"0": [10, 30]}, "prefill": {"0": [9000, 1000]}}})
     weights = {"decode": 1.0, "prefill": 0.25}

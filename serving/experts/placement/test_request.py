@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,18 @@ from serving.experts.placement import request
 from serving.experts.placement.formats import cell_bytes
 from serving.experts.placement.made_up import model, one_node, plan_of, popularity
 from serving.experts.placement.plan import Sharding
+from serving.experts.placement.problem import PlanError
 from serving.experts.placement.sweep import sweep
+
+
+def test_a_split_of_eplbs_counts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "window.npz"
+    np.savez(path, expert_load_window=np.ones((1, 2, 4), np.int32))
+    assert request.read_counts(path, model(layers=2, experts=4)).experts == 4
+    with pytest.raises(
+        PlanError, match=r"window\.npz: has one set of counts, and no split 'test'; leave the split out"
+    ):
+        request.read_counts(path, model(layers=2, experts=4), "test")
 
 
 def test_cells_of_other_formats() -> None:

@@ -166,6 +166,7 @@ def test_update_of_a_plan() -> None:
     assert found["hit_rate"]["after"] > found["hit_rate"]["before"]
     plan, evidence = plan_file.read(Path("plan.json"))
     assert [one["swaps"] for one in evidence["updates"]] == [0, len(found["swaps"])]
+    assert evidence["updates"][-1]["hit_rate"] == found["hit_rate"]
     assert plan.hot[2, found["swaps"][0]["brought"]]
     # The new plan is settled, or nearly so: what was swapped stays.
     status, out, _ = moet(*asked, "--steps", "2000", "--json")

@@ -147,10 +147,11 @@ def _update(
     chosen = replan.swaps(before, share, steps, per_layer=given.max_swaps, margin=given.margin)
     after = replan.apply(before, chosen)
     rates = [float((share * one.hot).sum(axis=1).mean()) for one in (before, after)]
+    rate = {"before": rates[0], "after": rates[1]}
     if given.out is not None:
         updates = [
             *evidence.get("updates", []),
-            {"counts_sha256": request.digest(given.counts), "swaps": len(chosen)},
+            {"counts_sha256": request.digest(given.counts), "swaps": len(chosen), "hit_rate": rate},
         ]
         plan_file.write(given.out, after, {**evidence, "updates": updates})
     if steps < replan.WINDOW_STEPS:
@@ -163,7 +164,7 @@ def _update(
             "schema": "moet.plan-experts-update.v1",
             "recipe": recipe.model.name,
             "plan": None if given.out is None else str(given.out),
-            "hit_rate": {"before": rates[0], "after": rates[1]},
+            "hit_rate": rate,
             "swaps": [vars(one) for one in chosen],
         }
     )
