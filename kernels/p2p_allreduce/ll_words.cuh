@@ -1,8 +1,8 @@
 // The words of the low-latency protocol: 4 bytes of data and the low 32 bits of the round that they belong to.
 //
 // In 2^32 rounds those bits come again. So that no word is left that was stored that long ago, in two rounds of 2^30,
-// one of each parity, every rank stores anew all that its tensor leaves, with the bits of the round before: in that slot, nobody
-// waits for those.
+// one of each parity, every rank stores anew all that its tensor leaves, with the bits of the round before: in that
+// slot, nobody waits for those.
 #pragma once
 #include "kernels/p2p_allreduce/give_up.cuh"
 #include "kernels/p2p_allreduce/workspace.cuh"

@@ -20,9 +20,12 @@ constexpr std::array<Kernel, 3> kSimple = {allreduce_simple<0>, allreduce_simple
 constexpr std::array<Kernel, 3> kLL = {allreduce_ll<0>, allreduce_ll<1>, allreduce_ll<2>};
 
 MOET_LAUNCH_FACTS extern constexpr auto kFacts = std::array{
-    launch_fact("allreduce_simple", 0, kSimpleUnitsABlock, 0, 0), launch_fact("allreduce_simple", 1, kSimpleUnitsABlock, 0, 0),
-    launch_fact("allreduce_simple", 2, kSimpleUnitsABlock, 0, 0), launch_fact("allreduce_ll", 0, kLLThreads, 0, 0),
-    launch_fact("allreduce_ll", 1, kLLThreads, 0, 0),   launch_fact("allreduce_ll", 2, kLLThreads, 0, 0),
+    launch_fact("allreduce_simple", 0, kSimpleUnitsABlock, 0, 0),
+    launch_fact("allreduce_simple", 1, kSimpleUnitsABlock, 0, 0),
+    launch_fact("allreduce_simple", 2, kSimpleUnitsABlock, 0, 0),
+    launch_fact("allreduce_ll", 0, kLLThreads, 0, 0),
+    launch_fact("allreduce_ll", 1, kLLThreads, 0, 0),
+    launch_fact("allreduce_ll", 2, kLLThreads, 0, 0),
 };
 
 int64_t workspace_bytes(int world) { return kData + 2 * (int64_t)world * (kMostBytes + 2 * kMostLLBytes); }

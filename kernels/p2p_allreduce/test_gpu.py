@@ -294,7 +294,7 @@ def test_what_one_peer_says_ends_the_wait_for_the_others(ll: bool) -> None:
 
 @BOTH
 def test_counting_does_not_end(ll: bool) -> None:
-    """2^45 rounds fit an arrival; a day in which this number is passed is one of 100 000 years at 10 a microsecond."""
+    """2^45 rounds fit an arrival: eleven years of one every 10 microseconds."""
     here = World(2)
     here.count_from(2**40)
     x = torch.ones(4096, device="cuda")

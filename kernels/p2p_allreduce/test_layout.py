@@ -38,6 +38,13 @@ def test_headers() -> None:
     assert {name: product(found[name]) for name in SHARED} == SHARED
 
 
+def test_ages() -> None:
+    """Of the same period, which must be even, for rounds of both parities, and less than the bits of a word count."""
+    found = re.search(r"kRoundsBetweenAgings = 1 << (\d+);", (FOLDER / "ll_words.cuh").read_text())
+    assert found is not None and 1 << int(found[1]) == reference.ROUNDS_BETWEEN_AGINGS
+    assert reference.ROUNDS_BETWEEN_AGINGS % 2 == 0 and reference.ROUNDS_BETWEEN_AGINGS < 2**32
+
+
 def test_types() -> None:
     listed = re.search(r"enum class Type : int \{ (.*?) \}", (FOLDER / "launch.h").read_text())
     assert listed is not None

@@ -30,6 +30,10 @@ def header(**changes: Any) -> Header:
     return Header(**(values | changes))
 
 
+# What the tests of the back ends read.
+TWO_LAYERS = header(layers=(1, 3), experts=10)
+
+
 def records(of: Header, seed: int = 0) -> dict[Key, bytes]:
     """Random records, the same for the same seed."""
     keys = [(layer, expert) for layer in of.layers for expert in range(of.experts)]

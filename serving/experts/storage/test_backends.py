@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from serving.experts.storage.header import Key
 from serving.experts.storage.reader import Container
 from serving.experts.storage.refusal import DamagedError, StorageError
 
-OF = made_up.header(layers=(1, 3), experts=10)
+OF = made_up.TWO_LAYERS
 DATA = made_up.records(OF)
 ROOM = OF.read_bytes
 
@@ -34,13 +33,6 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
     ("arena", {"slots": 7, "below": "mmap"}),
     ("arena", {"slots": 30}),
 ]
-
-
-@pytest.fixture
-def container(tmp_path: Path) -> Iterator[Container]:
-    made_up.write(tmp_path / "c", OF)
-    with Container.open(tmp_path / "c") as opened:
-        yield opened
 
 
 def flip(container: Container, key: Key) -> None:

@@ -3,7 +3,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,11 @@ from serving.experts.storage.mapped import Mapped
 from serving.experts.storage.reader import Container
 from serving.experts.storage.refusal import DamagedError, StorageError
 
-OF = made_up.header(layers=(1, 3), experts=10)
+OF = made_up.TWO_LAYERS
 DATA = made_up.records(OF)
 # Some of their pages lie in large pages with those of others.
 LARGE = made_up.header(layers=(0,), experts=4, slot_bytes=(5 << 20) + 4097)
 LARGE_DATA = made_up.records(LARGE)
-
-
-@pytest.fixture
-def container(tmp_path: Path) -> Iterator[Container]:
-    made_up.write(tmp_path / "c", OF)
-    with Container.open(tmp_path / "c") as opened:
-        yield opened
 
 
 def test_mapped_view_is_the_file(container: Container) -> None:

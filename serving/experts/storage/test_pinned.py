@@ -1,8 +1,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,16 +9,9 @@ from serving.experts.storage.pinned import Pinned
 from serving.experts.storage.reader import Container
 from serving.experts.storage.refusal import StorageError
 
-OF = made_up.header(layers=(1, 3), experts=10)
+OF = made_up.TWO_LAYERS
 DATA = made_up.records(OF)
 ROOM = OF.read_bytes
-
-
-@pytest.fixture
-def container(tmp_path: Path) -> Iterator[Container]:
-    made_up.write(tmp_path / "c", OF)
-    with Container.open(tmp_path / "c") as opened:
-        yield opened
 
 
 def test_pinned_holds_what_was_chosen(container: Container) -> None:
